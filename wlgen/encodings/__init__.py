@@ -1,0 +1,69 @@
+"""Encodings: a tokenizer plus the chat framing of the server, head_ids + body_ids + tail_ids = prompt_ids.
+
+An encoding is one module here with `Options` (a strict pydantic model of what a spec may set) and
+`load(options, place) -> Encoding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+class Message(NamedTuple):
+    """One chat message as a client sends it."""
+
+    role: str
+    content: str
+
+
+Render: TypeAlias = Callable[[Sequence[Message]], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framing:
+    """What the server puts around the bodies of a conversation.
+
+    texts, ids: one gap more than there are messages; gap i stands before message i, the last one ends the
+    prompt. For a single user message they are the head and the tail.
+    """
+
+    texts: tuple[str, ...]
+    ids: tuple[tuple[int, ...], ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all gaps: prompt_len minus body_len."""
+        return sum(map(len, self.ids))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """A tokenizer, its file's sha256, and how the server renders messages.
+
+    render: messages -> the text the server encodes (special tokens as text, none added afterwards).
+    frame: roles -> the gaps around their contents; raises WlgenError where a template has no fixed gaps.
+    chat: False for `raw`, whose text goes to a completions endpoint.
+    server_kwargs: `chat_template_kwargs` that every request must carry for this framing to hold.
+    """
+
+    name: str
+    tokenizer: Tokenizer
+    tokenizer_sha256: str
+    render: Render
+    frame: Callable[[tuple[str, ...]], Framing]
+    chat: bool = True
+    server_kwargs: Mapping[str, object] = field(default_factory=dict)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a rendered text, as the server encodes it."""
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
+        """Return the server's ids for a whole conversation: the reference for every promise."""
+        return self.encode(self.render(messages))

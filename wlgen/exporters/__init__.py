@@ -1,0 +1,1 @@
+"""Exporters: one short file a client; pure, rows in, (name, bytes) out."""

@@ -1,0 +1,25 @@
+"""Whole multiples: the arithmetic of pages and hit quanta. All quantities are tokens."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+
+def floor_to(tokens: int, quantum: int) -> int:
+    """Return the largest multiple of `quantum` that is at most `tokens` (both at least 0)."""
+    return tokens // quantum * quantum
+
+
+def ceil_to(tokens: int, quantum: int) -> int:
+    """Return the least multiple of `quantum` that is at least `tokens`."""
+    return -(-tokens // quantum) * quantum
+
+
+def least_tokens(ratio: Fraction, prompt_len: int) -> int:
+    """Return the least count of tokens that is at least `ratio` of `prompt_len`, in exact arithmetic."""
+    return -(-ratio.numerator * prompt_len // ratio.denominator)
+
+
+def percent(part: int, whole: int) -> str:
+    """Return part/whole as a percentage with four decimals, rounded down: 89.99999 must not read 90."""
+    return f"{part * 1_000_000 // whole / 10_000:.4f} %"

@@ -1,0 +1,1 @@
+"""Readers: one short file a client; pure, bytes in, results out, streaming."""

@@ -1,0 +1,35 @@
+"""Kinds found by name: a kind is one module of a folder, and the module's name is the name in the spec."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING
+
+from wlgen.errors import error
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def names(folder: ModuleType) -> list[str]:
+    """Return the names of the kinds in a package, sorted, without importing them."""
+    found = (m.name for m in pkgutil.iter_modules(folder.__path__) if not m.name.startswith("_"))
+    return sorted(name.replace("_", "-") for name in found)
+
+
+def load(folder: ModuleType, name: str, *, place: str) -> ModuleType:
+    """Return the module of the kind `name`; WlgenError lists the known names and the nearest one."""
+    known = names(folder)
+    if name not in known:
+        kind = folder.__name__.rsplit(".", 1)[-1].rstrip("s").replace("_", " ")
+        expected = f"a known {kind}: {', '.join(known)}"
+        raise error(place, expected=expected, found=repr(name), remedy=nearest(name, known))
+    return importlib.import_module(f"{folder.__name__}.{name.replace('-', '_')}")
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """Return 'Did you mean X?' for the known word nearest to `word`, or ''."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"Did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,44 @@
+"""The random stream, which is part of the format: the same on every machine and numpy version.
+
+Words are the raw 64-bit outputs of Philox4x64-10 keyed by a blake2b hash of the coordinates. Mapping to
+ranges is fixed integer arithmetic here; numpy's Generator is never used, since its streams may change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Coordinates: TypeAlias = tuple[str | int, ...]
+Words: TypeAlias = NDArray[np.uint64]
+
+
+def words(coordinates: Coordinates, count: int) -> Words:
+    """Return the first `count` words of a stream, shape (count,). More words extend, never change, fewer."""
+    raw = np.random.Philox(key=_key(coordinates)).random_raw(count)
+    return np.asarray(raw, dtype=np.uint64)
+
+
+def below(stream: Words, bound: int | NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Map each word to [0, bound) by the high half of a 32 x 32 bit product; bound is at most 2**32.
+
+    The bias is at most bound / 2**32, which no text here can show.
+    """
+    high = stream >> np.uint64(32)
+    product = high * np.asarray(bound, dtype=np.uint64)
+    return (product >> np.uint64(32)).astype(np.int64)
+
+
+def permutation(coordinates: Coordinates, count: int) -> NDArray[np.int64]:
+    """Return a permutation of range(count): the stable order of the stream's words."""
+    return np.argsort(words(coordinates, count), kind="stable")
+
+
+def _key(coordinates: Coordinates) -> Words:
+    # The separator and the type letter keep ("a", 1) and ("a1",) or ("a", "1") apart.
+    text = "\x1f".join(f"{type(c).__name__[0]}{c}" for c in coordinates)
+    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return np.frombuffer(digest, dtype="<u8").astype(np.uint64)

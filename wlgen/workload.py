@@ -1,0 +1,244 @@
+"""The built set on disk: rows, the manifest that proves them, and reading both back.
+
+output/<name>/manifest.json                  written last
+output/<name>/<split>/rank-<00>.jsonl        one row a line, UTF-8
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import orjson
+
+from wlgen.cache_rules import CacheRule
+from wlgen.encodings import Message
+from wlgen.errors import Problem, WlgenError, error
+from wlgen.pages import least_tokens
+
+FORMAT = "wlgen/1"
+MANIFEST = "manifest.json"
+Split: TypeAlias = Literal["seed", "check", "formal"]
+SPLITS: tuple[Split, ...] = ("seed", "check", "formal")  # the order in which a server meets them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One request. Fields and their order are the keys of a JSONL line; lengths are tokens.
+
+    id: unique in the workload, "formal-r03-000007". group: rows sharing one prefix.
+    body_len: tokens of the message text. prompt_len: with framing. shared_len: longest common token prefix
+    with the row's group, framing head included. cached_len: what the rule says the server will report.
+    prompt_sha256: of the prompt ids as little-endian uint32.
+    """
+
+    id: str
+    split: Split
+    dp_rank: int
+    group: str
+    round: int
+    messages: tuple[Message, ...]
+    body_len: int
+    prompt_len: int
+    shared_len: int
+    cached_len: int
+    output_len: int
+    prompt_sha256: str
+
+    @property
+    def text_sha256(self) -> str:
+        """sha256 of the last message's text: how a client's record is matched to its row."""
+        return hashlib.sha256(self.messages[-1].content.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileProof:
+    """One file of the set: path relative to the set's folder with forward slashes, its sha256, its rows."""
+
+    path: str
+    sha256: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promises:
+    """The three promises as ratios of prompt_len: the spec's bound, the mean over tokens, the worst row."""
+
+    configured: float
+    aggregate: float
+    per_request_min: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What cached_len of a check or formal row must meet; None means not asked for."""
+
+    min_ratio: Fraction | None = None
+    tokens: int | None = None
+    max_tokens: int | None = None
+
+    def least(self, prompt_len: int) -> int:
+        """Return the least cached tokens that meet the bound."""
+        by_ratio = 0 if self.min_ratio is None else least_tokens(self.min_ratio, prompt_len)
+        return max(by_ratio, self.tokens or 0)
+
+    def most(self, prompt_len: int) -> int:
+        """Return the most cached tokens that meet the bound."""
+        return prompt_len if self.max_tokens is None else self.max_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """manifest.json, keys in this order. No timestamp, host or absolute path.
+
+    spec: the normalised spec. encoding: {name, tokenizer_sha256, head_ids, tail_ids, server_kwargs, chat}.
+    cache: the rule's fields. splits: rows a split and rank, {split: {"rows": n, "per_rank": [..]}}.
+    proof: how exactness was proved.
+    """
+
+    format: str
+    name: str
+    spec: Mapping[str, Any]
+    spec_sha256: str
+    encoding: Mapping[str, Any]
+    cache: CacheRule
+    promises: Promises
+    splits: Mapping[str, Mapping[str, Any]]
+    files: tuple[FileProof, ...]
+    proof: Mapping[str, Any]
+
+    @property
+    def dp_ranks(self) -> int:
+        """Data-parallel ranks of the set."""
+        return int(self.spec["dp_ranks"])
+
+    @property
+    def bound(self) -> Bound:
+        """The spec's bound on cached tokens, for each check and formal row."""
+        cached = self.spec["requests"]["cached"]
+        ratio = cached.get("min_ratio")
+        return Bound(
+            min_ratio=None if ratio is None else Fraction(str(ratio)),
+            tokens=cached.get("tokens"),
+            max_tokens=cached.get("max_tokens"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A built set: its folder and manifest. Rows are streamed, never held."""
+
+    folder: Path
+    manifest: Manifest
+
+    def files(self, splits: Sequence[Split] = SPLITS, ranks: Sequence[int] | None = None) -> list[FileProof]:
+        """Return the files of the splits and ranks, in the order seed, check, formal, then rank."""
+        wanted = range(self.manifest.dp_ranks) if ranks is None else ranks
+        by_path = {f.path: f for f in self.manifest.files}
+        paths = (row_file(split, rank) for split in SPLITS if split in splits for rank in wanted)
+        return [by_path[path] for path in paths if path in by_path]
+
+    def rows(self, splits: Sequence[Split] = SPLITS, ranks: Sequence[int] | None = None) -> Iterator[Row]:
+        """Yield rows in file order; WlgenError names the file and line of the first bad one."""
+        for proof in self.files(splits, ranks):
+            yield from read_rows(self.folder / proof.path)
+
+
+def row_file(split: str, rank: int) -> str:
+    """Return the path of a rank's file inside the set's folder."""
+    return f"{split}/rank-{rank:02d}.jsonl"
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of one file; WlgenError names the line where it is not a row."""
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                yield parse_row(line, place=f"{path}:{number}")
+    except OSError as failure:
+        raise error(str(path), expected="a readable file of the set", found=str(failure)) from failure
+
+
+def parse_row(line: bytes, *, place: str) -> Row:
+    """Return the row of one JSONL line; the keys must be exactly those of Row, in order."""
+    remedy = "Rebuild the set with `wlgen build`."
+    try:
+        fields = orjson.loads(line)
+    except orjson.JSONDecodeError as failure:
+        raise error(place, expected="a whole JSON row", found=str(failure), remedy=remedy) from failure
+    keys = list(fields) if isinstance(fields, dict) else [type(fields).__name__]
+    if keys != list(Row.__dataclass_fields__):
+        expected = f"the keys {', '.join(Row.__dataclass_fields__)}"
+        raise error(place, expected=expected, found=", ".join(keys), remedy=remedy)
+    for key, kind in _ROW_TYPES.items():
+        if type(fields[key]) is not kind:
+            raise error(f"{place} {key}", expected=kind.__name__, found=repr(fields[key])[:80], remedy=remedy)
+    try:
+        messages = tuple(Message(**m) for m in fields.pop("messages"))
+    except TypeError as failure:
+        raise error(f"{place} messages", expected="[{role, content}, ...]", found=str(failure)) from failure
+    return Row(messages=messages, **fields)
+
+
+_ROW_TYPES = {
+    name: {"str": str, "int": int, "Split": str}.get(str(f.type), list)
+    for name, f in Row.__dataclass_fields__.items()
+}
+
+
+def open_workload(folder: Path) -> Workload:
+    """Open a built set by its folder; the manifest is read, the files are not yet proved."""
+    path = folder / MANIFEST
+    remedy = "Give the folder that `wlgen build` wrote, output/<name>."
+    try:
+        content = orjson.loads(path.read_bytes())
+    except OSError as failure:
+        raise error(
+            str(path), expected="a built set", found=failure.strerror or str(failure), remedy=remedy
+        ) from failure
+    except orjson.JSONDecodeError as failure:
+        raise error(str(path), expected="a JSON manifest", found=str(failure), remedy=remedy) from failure
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else type(content).__name__
+        raise error(str(path), expected=f'"format": "{FORMAT}"', found=repr(found), remedy=remedy)
+    try:
+        manifest = parse_manifest(content)
+    except (KeyError, TypeError, ValueError) as failure:
+        raise error(
+            str(path), expected="the keys of a manifest", found=repr(failure), remedy=remedy
+        ) from failure
+    return Workload(folder=folder, manifest=manifest)
+
+
+def parse_manifest(content: Mapping[str, Any]) -> Manifest:
+    """Return the manifest of a decoded manifest.json."""
+    fields = dict(content)
+    return Manifest(
+        cache=CacheRule(**fields.pop("cache")),
+        promises=Promises(**fields.pop("promises")),
+        files=tuple(FileProof(**f) for f in fields.pop("files")),
+        **fields,
+    )
+
+
+def prove_files(workload: Workload) -> None:
+    """Check each file's sha256 against the manifest; WlgenError lists every file that differs."""
+    problems = []
+    for proof in workload.manifest.files:
+        path = workload.folder / proof.path
+        try:
+            with path.open("rb") as content:
+                found = hashlib.file_digest(content, "sha256").hexdigest()
+        except OSError as failure:
+            found = failure.strerror or str(failure)
+        if found != proof.sha256:
+            remedy = "Rebuild the set with `wlgen build`."
+            problems.append(
+                Problem(place=str(path), expected=f"sha256 {proof.sha256}", found=found, remedy=remedy)
+            )
+    if problems:
+        raise WlgenError(*problems)
