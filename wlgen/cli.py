@@ -14,6 +14,12 @@ from wlgen.errors import WlgenError
 
 app = typer.Typer(name="wlgen", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
+
+@app.callback()
+def wlgen() -> None:
+    """Token-exact, cache-exact workload datasets for LLM-serving benchmarks."""
+
+
 for _module in pkgutil.iter_modules(commands.__path__):
     _command = importlib.import_module(f"wlgen.commands.{_module.name}").command
     app.command(_module.name.replace("_", "-"))(_command)
@@ -30,7 +36,7 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except Exception:
+    except Exception:  # noqa: BLE001 (the last line of defence, with its traceback)
         import traceback  # noqa: PLC0415 (only when a bug needs it)
 
         traceback.print_exc()
