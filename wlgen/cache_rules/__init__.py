@@ -1,7 +1,7 @@
 """Cache rules: how the engine under test reuses prefixes.
 
 A named rule is one module here with `Options` (a strict pydantic model of what a spec may set) and
-`rule(options) -> CacheRule`. All quantities are tokens.
+`rule(options, place) -> CacheRule`. All quantities are tokens.
 """
 
 from __future__ import annotations
@@ -57,3 +57,24 @@ class CacheRule:
     def most_cached(self, prompt_len: int) -> int:
         """Return the best any prefix can reach for a prompt of this length."""
         return self.cached_len(prompt_len, prompt_len)
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether hits must also end where state was kept: not every page of a held prefix will do."""
+        return self.sliding_window > 0 or self.hit_quantum != self.page_size
+
+    def seed_fits(self, seed_len: int, shared_len: int) -> bool:
+        """Return whether the first sibling of a seed prompt of `seed_len` tokens hits cached_len in full.
+
+        The seed shares shared_len tokens with the sibling and is at least one token longer, whose state
+        ends where the seed does. Source: vLLM single_type_kv_cache_manager, SGLang unified radix cache.
+        """
+        if seed_len <= shared_len:
+            return False
+        if not self.hybrid:
+            return True
+        return (seed_len - 1) // self.hit_quantum == shared_len // self.hit_quantum
+
+    def least_seed_len(self, shared_len: int) -> int:
+        """Return the tokens of the shortest seed prompt that seed_fits."""
+        return shared_len + 1

@@ -1,0 +1,32 @@
+"""SGLang serving DeepSeek-V4 on an NPU: page 128, hits at multiples of 2048."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from wlgen.cache_rules import CacheRule
+from wlgen.cache_rules._forced import forced
+from wlgen.strict import Strict
+
+PAGE_SIZE = 128
+HIT_QUANTUM = 16 * PAGE_SIZE
+SLIDING_WINDOW = 128
+
+
+class Options(Strict):
+    """page_size may be stated, but not changed. speculative: MTP."""
+
+    page_size: Annotated[int, forced(PAGE_SIZE, "SGLang forces it for DeepSeek-V4 on an NPU")] = PAGE_SIZE
+    speculative: bool = False
+
+
+def rule(options: Options, *, place: str) -> CacheRule:  # noqa: ARG001 (any option that passes is a rule)
+    """Return the rule. Matches and insertions are floored to 16 pages, where the compressor's state lies."""
+    return CacheRule(
+        name="sglang-dsv4-npu",
+        engine="sglang",
+        page_size=options.page_size,
+        hit_quantum=HIT_QUANTUM,
+        speculative=options.speculative,
+        sliding_window=SLIDING_WINDOW,
+    )

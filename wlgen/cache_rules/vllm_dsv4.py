@@ -1,0 +1,31 @@
+"""vLLM serving DeepSeek-V4: block 256, hits at multiples of 256."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from wlgen.cache_rules import CacheRule
+from wlgen.cache_rules._forced import forced
+from wlgen.strict import Strict
+
+PAGE_SIZE = 256
+SLIDING_WINDOW = 128
+
+
+class Options(Strict):
+    """page_size may be stated, but not changed. speculative: MTP."""
+
+    page_size: Annotated[int, forced(PAGE_SIZE, "vLLM forces --block-size for DeepSeek-V4")] = PAGE_SIZE
+    speculative: bool = False
+
+
+def rule(options: Options, *, place: str) -> CacheRule:  # noqa: ARG001 (any option that passes is a rule)
+    """Return the rule. 256 is the least common multiple of the block sizes of the model's groups."""
+    return CacheRule(
+        name="vllm-dsv4",
+        engine="vllm",
+        page_size=options.page_size,
+        hit_quantum=PAGE_SIZE,
+        speculative=options.speculative,
+        sliding_window=SLIDING_WINDOW,
+    )
