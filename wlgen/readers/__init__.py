@@ -1,1 +1,80 @@
-"""Readers: one short file a client; pure, bytes in, results out, streaming."""
+"""Readers: one short file a client; pure, bytes in, results out, streaming.
+
+A reader is one module here with `read(source) -> Iterator[Result | Problem]`, and `claims(opening) -> bool`
+where the client can be told safely from a file's first bytes. A line that cannot be read is yielded as a
+Problem in its place, so that the rest of the file is still read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from wlgen.errors import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a client recorded of one request. None means NOT_OBSERVED: never 0, never a pass.
+
+    place: "file:line" or "file[index]", for messages.
+    id, index, text_sha256: how it is joined to its row: the row's id; its place among the rows that were
+    sent; sha256 of the last message's text as sent. At least one of them is known.
+    attempts: how often it was sent; more than 1 where the record shows a retry.
+    dp_rank: the rank that served it. prompt_tokens, cached_tokens, output_tokens: the server's counts.
+    start, first_token, end: seconds on the client's own clock. A client that records only durations has
+    start None, and first_token and end count from the request's own start.
+    """
+
+    place: str
+    id: str | None = None
+    index: int | None = None
+    text_sha256: str | None = None
+    success: bool = True
+    error: str = ""
+    attempts: int = 1
+    dp_rank: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    start: float | None = None
+    first_token: float | None = None
+    end: float | None = None
+    finish_reason: str | None = None
+
+    @property
+    def ttft(self) -> float | None:
+        """Seconds to the first token."""
+        return None if self.first_token is None else self.first_token - (self.start or 0.0)
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds to the end of the response."""
+        return None if self.end is None else self.end - (self.start or 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A result file as a reader sees it.
+
+    name: for messages. content: its bytes, read forward once. beside: the path of another file of the same
+    run, given relative to this one, or None where it is not there (AISBench keeps its times in a database).
+    """
+
+    name: str
+    content: BinaryIO
+    beside: Callable[[str], Path | None] = lambda _: None
+
+
+class Reader(Protocol):
+    """What a module of this folder offers."""
+
+    def read(self, source: Source) -> Iterator[Result | Problem]:
+        """Yield the results of one file in file order, streaming."""
+        ...
+
+    def claims(self, opening: bytes) -> bool:
+        """Return whether a file that opens with these bytes is surely of this client."""
+        ...
