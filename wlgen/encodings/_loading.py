@@ -1,0 +1,92 @@
+"""A tokenizer of a folder or of the hub, loaded as servers load it: by transformers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from wlgen.errors import error
+
+FILE = "tokenizer.json"
+_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
+_CONVERT = (
+    "Write it with transformers: AutoTokenizer.from_pretrained(OLD_FOLDER).save_pretrained(NEW_FOLDER); "
+    "a tokenizer.model needs sentencepiece or tiktoken installed for that."
+)
+
+
+def load_tokenizer(path: str, revision: str | None, *, place: str) -> tuple[Any, str]:
+    """Return transformers' tokenizer and the sha256 of its tokenizer.json.
+
+    transformers may change what tokenizer.json says (LlamaTokenizer builds its own pre-tokenizer,
+    add_bos_token its own post-processor); servers encode with the result, so that is the reference. Cutting
+    and padding that the file asks for are off, as in servers. WlgenError: no such folder or file, no hub, a
+    broken file.
+    """
+    # The advice that no PyTorch is there is for people who run models.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from transformers import AutoTokenizer  # noqa: PLC0415 (takes a second; other encodings do without)
+
+    folder = Path(path).expanduser()
+    here = folder.is_dir()
+    file = _local_file(folder, revision, place) if here else _hub_file(path, revision, place)
+    source = str(folder) if here else path
+    try:
+        loaded = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
+        tokenizer = loaded.backend_tokenizer
+    except Exception as failure:  # tokenizers raises bare Exception for a broken file
+        expected = "a tokenizer that transformers can load"
+        remedy = "Copy tokenizer.json and tokenizer_config.json of the served model again."
+        raise error(place, expected=expected, found=_first_line(failure), remedy=remedy) from failure
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return loaded, hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _check_hub_id(path: str, revision: str | None, place: str) -> None:
+    folder = Path(path).expanduser()
+    expected = f"a folder with {FILE}, or a hub id such as owner/name"
+    if folder.exists():
+        raise error(place, expected=expected, found=f"a file, {path}", remedy="Give the folder it stands in.")
+    if not _HUB_ID.fullmatch(path):
+        raise error(place, expected=expected, found=f"no such folder, {path}", remedy="Correct the path.")
+    # output/models could be both; a mistyped folder must not become a download.
+    if "/" in path and folder.parent.is_dir() and revision is None:
+        found = f"no such folder, {path}, in the folder {folder.parent}"
+        remedy = "Correct the path, or add `revision: main` to take it from the hub."
+        raise error(place, expected=expected, found=found, remedy=remedy)
+
+
+def _local_file(folder: Path, revision: str | None, place: str) -> Path:
+    if revision is not None:
+        remedy = "Remove it: a folder has no revisions."
+        raise error(
+            place, expected="a revision only with a hub id", found=f"revision {revision!r}", remedy=remedy
+        )
+    file = folder / FILE
+    if not file.is_file():
+        there = sorted(p.name for p in folder.iterdir() if p.is_file())
+        found = f"a folder with {', '.join(there[:8])}" if there else "an empty folder"
+        raise error(place, expected=f"a folder with {FILE}", found=found, remedy=_CONVERT)
+    return file
+
+
+def _hub_file(path: str, revision: str | None, place: str) -> Path:
+    from transformers.utils import cached_file  # noqa: PLC0415 (takes a second)
+
+    _check_hub_id(path, revision, place)
+    try:
+        return Path(cached_file(path, FILE, revision=revision))
+    except (OSError, ValueError) as failure:
+        found = f"no such folder, and the hub says: {_first_line(failure)}"
+        remedy = f"Correct the path or id; the hub's repository must have {FILE}; offline, download it first."
+        raise error(
+            place, expected=f"a folder or a hub id with {FILE}", found=found, remedy=remedy
+        ) from failure
+
+
+def _first_line(failure: Exception) -> str:
+    return str(failure).strip().partition("\n")[0] or type(failure).__name__

@@ -1,0 +1,79 @@
+"""Raw text: the prompt of a completions endpoint, without a chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from wlgen.encodings import Encoding, Framing, Message
+from wlgen.encodings._framing import PROBES, find_framing, vocabulary_probes
+from wlgen.encodings._loading import load_tokenizer
+from wlgen.encodings.deepseek_v4 import packaged_tokenizer
+from wlgen.errors import error
+from wlgen.strict import Strict
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+class Options(Strict):
+    """path: a folder with tokenizer.json, or a hub id; DeepSeek V4 if absent. revision: of the hub.
+
+    add_special_tokens: whether the server adds the tokenizer's BOS or EOS, as the completions endpoints of
+    vLLM (its field of the same name) and SGLang do by default.
+    """
+
+    path: str | None = None
+    revision: str | None = None
+    add_special_tokens: bool = False
+
+
+def load(options: Options, *, place: str) -> Encoding:
+    """Return the encoding: of one user message, whose content is the prompt."""
+    if options.path is None:
+        tokenizer, sha256 = packaged_tokenizer()
+    else:
+        loaded, sha256 = load_tokenizer(options.path, options.revision, place=place)
+        tokenizer = loaded.backend_tokenizer
+    before, after = _special_texts(tokenizer, place) if options.add_special_tokens else ("", "")
+
+    def render(messages: Sequence[Message]) -> str:
+        (message,) = messages
+        return before + message.content + after
+
+    @cache
+    def frame(roles: tuple[str, ...]) -> Framing:
+        if roles != ("user",):
+            expected = "one user message: a raw prompt has no roles"
+            raise error(place, expected=expected, found=", ".join(roles) or "no message")
+        return find_framing(render, tokenizer, roles, place=place)
+
+    return Encoding(
+        name="raw", tokenizer=tokenizer, tokenizer_sha256=sha256, render=render, frame=frame, chat=False
+    )
+
+
+def _special_texts(tokenizer: Tokenizer, place: str) -> tuple[str, str]:
+    """Return the text before and after a prompt that is encoded as what the post-processor adds.
+
+    Some tokenizers write a space before a text's first word, but not behind a special token: "<s> The" is
+    then what "The" becomes.
+    """
+    probes = [*PROBES, *vocabulary_probes(tokenizer)]
+    wanted = [e.ids for e in tokenizer.encode_batch(probes, add_special_tokens=True)]
+    first = tokenizer.encode(probes[0], add_special_tokens=True)
+    added = list(zip(first.tokens, first.special_tokens_mask, strict=True))
+    before = "".join(token for token, mask in takewhile(lambda pair: pair[1], added))
+    after = "".join([token for token, mask in takewhile(lambda pair: pair[1], reversed(added))][::-1])
+    for space in ("", " "):
+        texts = [before + space + probe + after for probe in probes]
+        if [e.ids for e in tokenizer.encode_batch(texts, add_special_tokens=False)] == wanted:
+            return before + space, after
+    raise error(
+        f"{place} add_special_tokens",
+        expected="a tokenizer whose BOS and EOS can be written as text",
+        found=f"{before!r} and {after!r}, which change the tokens of the prompt beside them",
+        remedy="Set add_special_tokens: false, and send token ids.",
+    )
