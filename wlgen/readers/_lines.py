@@ -1,0 +1,31 @@
+"""JSON lines of a result file: each an object with its place, or the problem that stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import orjson
+
+from wlgen.errors import Problem
+from wlgen.readers import Source
+
+Record: TypeAlias = dict[str, Any]
+
+
+def records(source: Source) -> Iterator[tuple[str, Record] | Problem]:
+    """Yield (place, object) for each line that is not blank; a cut or foreign line is a Problem."""
+    for number, line in enumerate(source.content, 1):
+        if not line.strip():
+            continue
+        place = f"{source.name}:{number}"
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError as failure:
+            cut = "" if line.endswith(b"\n") else " in a last line without an end: the file was cut"
+            yield Problem(place=place, expected="a whole JSON line", found=f"{failure}{cut}")
+            continue
+        if isinstance(record, dict):
+            yield place, record
+        else:
+            yield Problem(place=place, expected="a JSON object", found=type(record).__name__)
