@@ -102,7 +102,7 @@ class _TimePoints:
         try:
             query = "SELECT arr_blob FROM numpy_store WHERE id = ?"
             found = store and store.execute(query, (reference.get("__db_ref__"),)).fetchone()
-            points = np.load(io.BytesIO(found[0]), allow_pickle=False) if found else ()
+            points: Any = np.load(io.BytesIO(found[0]), allow_pickle=False) if found else ()
         except (sqlite3.Error, ValueError) as failure:
             self._open[name] = None
             expected = "time points in numpy_store(id, arr_blob)"
