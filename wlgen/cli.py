@@ -21,6 +21,8 @@ def wlgen() -> None:
 
 
 for _module in pkgutil.iter_modules(commands.__path__):
+    if _module.name.startswith("_"):
+        continue
     _command = importlib.import_module(f"wlgen.commands.{_module.name}").command
     app.command(_module.name.replace("_", "-"))(_command)
 

@@ -230,15 +230,19 @@ def prove_files(workload: Workload) -> None:
     problems = []
     for proof in workload.manifest.files:
         path = workload.folder / proof.path
-        try:
-            with path.open("rb") as content:
-                found = hashlib.file_digest(content, "sha256").hexdigest()
-        except OSError as failure:
-            found = failure.strerror or str(failure)
+        found = file_sha256(path) or "no readable file"
         if found != proof.sha256:
+            expected = f"sha256 {proof.sha256}"
             remedy = "Rebuild the set with `wlgen build`."
-            problems.append(
-                Problem(place=str(path), expected=f"sha256 {proof.sha256}", found=found, remedy=remedy)
-            )
+            problems.append(Problem(place=str(path), expected=expected, found=found, remedy=remedy))
     if problems:
         raise WlgenError(*problems)
+
+
+def file_sha256(path: Path) -> str | None:
+    """Return the sha256 of a file's bytes, or None where it cannot be read."""
+    try:
+        with path.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError:
+        return None

@@ -1,1 +1,27 @@
-"""placeholder, written next."""
+"""Tasks: what the text of a request asks for.
+
+A task is one module here with `Options` (a strict pydantic model of what a spec may set) and
+`make(options, lexicon, place) -> Task`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from wlgen.lexicon import Chunk
+from wlgen.streams import Coordinates
+
+
+class Task(Protocol):
+    """Fills streams behind their first two tokens. All quantities are tokens."""
+
+    proved: bool  # every join is between atoms; False: each row's own part must be encoded to be proved
+
+    def least_own(self, output_len: int) -> int:
+        """Return the least tokens of a row's own part (behind its first two) that fit `output_len`."""
+
+    def shared(self, stream: Coordinates, tokens: int) -> Chunk:
+        """Return the first tokens of a shared stream: fewer tokens are always the start of more."""
+
+    def own(self, stream: Coordinates, tokens: int, output_len: int) -> Chunk:
+        """Return a row's own part; it ends a body, so it does not end in white space."""

@@ -1,0 +1,286 @@
+"""The lexicon: atoms of one encoding, words that are one token each and whose joins never merge.
+
+    head | "Harbor" ":" " The" " quiet" ... "." | " granite" ":" " Near" ... | tail
+           start lead                              inner lead
+
+Leads are the first tokens of streams and occur nowhere else, so two streams that start at the same place
+differ there, whatever follows. Words fill the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wlgen import words as english
+from wlgen.encodings import Encoding
+from wlgen.errors import WlgenError, error
+from wlgen.pages import ceil_to
+from wlgen.streams import Coordinates, below, permutation, words
+
+MOST_WORDS = 2000
+LEAST_LETTERS = 3  # shorter tokens are often fragments
+BANK = 4096  # sentences of 16 tokens: a page of 128 has 2**96 texts
+BLOCK = 1024  # candidates encoded at a time
+_WORD = re.compile(r"[A-Z]?[a-z]{2,13}")
+_MARKERS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a space
+
+Ids = NDArray[np.uint32]
+
+
+class Atom(NamedTuple):
+    """A text that is encoded as one token, whatever stands around it."""
+
+    text: str
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A run of tokens: ids, shape (tokens,), and their text."""
+
+    ids: Ids
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What stands around a candidate when it is tried: texts, and the ids they must keep."""
+
+    before: str
+    after: str
+    before_ids: list[int]
+    after_ids: list[int]
+
+    def between(self, ids: list[int]) -> list[int] | None:
+        """Return the ids between before and after, or None where a neighbour's own tokens changed."""
+        start, stop = len(self.before_ids), len(ids) - len(self.after_ids)
+        kept = start <= stop and ids[:start] == self.before_ids and ids[stop:] == self.after_ids
+        return ids[start:stop] if kept else None
+
+
+class Leads:
+    """First tokens of streams in a fixed order, each candidate encoded only when it is reached."""
+
+    def __init__(self, candidates: list[str], check: Callable[[list[str]], list[Atom]]) -> None:
+        self._candidates = candidates
+        self._check = check
+        self._blocks: dict[int, list[Atom]] = {}
+
+    def at(self, ordinal: int) -> tuple[Atom, int]:
+        """Return a stream's lead, and how often its side has used up every lead before it.
+
+        Ordinals from 0 count from the front, negative ones from the back as in a list: the two sides meet
+        only when every lead is in use.
+        """
+        blocks = range(-(-len(self._candidates) // BLOCK))
+        left, turn = (ordinal, 0) if ordinal >= 0 else (-1 - ordinal, 0)
+        while True:
+            start = left
+            for block in blocks if ordinal >= 0 else reversed(blocks):
+                atoms = self._block(block)
+                if left < len(atoms):
+                    return atoms[left if ordinal >= 0 else -1 - left], turn
+                left -= len(atoms)
+            if left == start:
+                raise _too_small("words that can start a stream", "none")
+            turn += 1
+
+    def position(self, ordinal: int) -> tuple[int, int]:
+        """Return where a lead stands, as (turn, place in the order): the front and back meet where equal."""
+        atom, turn = self.at(ordinal)
+        return turn, self._candidates.index(atom.text)
+
+    def _block(self, number: int) -> list[Atom]:
+        if number not in self._blocks:
+            self._blocks[number] = self._check(self._candidates[number * BLOCK : (number + 1) * BLOCK])
+        return self._blocks[number]
+
+
+class Lexicon:
+    """Atoms of an encoding, found by encoding candidates between neighbours."""
+
+    def __init__(self, encoding: Encoding, random_seed: int) -> None:
+        self.encoding = encoding
+        self._seed = random_seed
+        self._head = encoding.frame(("user",)).texts[0]
+        self._head_ids = list(encoding.frame(("user",)).ids[0])
+        spaced, plain = _vocabulary(encoding)
+        self._spaced, self._plain = spaced or plain, plain
+
+    @cached_property
+    def words(self) -> tuple[Atom, ...]:
+        """General words with their space, the English ones first: at most half of the vocabulary's words."""
+        wanted = dict.fromkeys(w for p in english.PATTERNS for slot in p for w in slot if w.isalpha())
+        plain = set(self._plain)
+        whole = sorted(
+            self._spaced, key=lambda w: not (w.islower() and len(w) > LEAST_LETTERS and w in plain)
+        )
+        common = whole[: max(1, min(MOST_WORDS, len(whole) // 2))]
+        found = self._check([f" {w}" for w in dict.fromkeys((*wanted, *common))], self._inner)
+        if not found:
+            raise _too_small("words that stay one token between their neighbours", "none")
+        return tuple(found)
+
+    @cached_property
+    def seconds(self) -> tuple[Atom, ...]:
+        """Second tokens of streams, by turn: ":" and "," where they are atoms, then the words."""
+        return (*(self.marks[m] for m in (":", ",") if m in self.marks), *self.words)
+
+    @cached_property
+    def marks(self) -> dict[str, Atom]:
+        """The punctuation marks that are atoms between words; two marks may merge."""
+        return {atom.text: atom for atom in self._check([".", ",", ":"], self._inner[:1])}
+
+    @cached_property
+    def start_leads(self) -> Leads:
+        """Leads at the start of a body."""
+        return self._leads("", self._start)
+
+    @cached_property
+    def inner_leads(self) -> Leads:
+        """Leads inside a body: those words of the vocabulary that fill no text."""
+        return self._leads(" ", self._inner)
+
+    @cached_property
+    def bank(self) -> tuple[Ids, tuple[tuple[str, ...], ...]]:
+        """Sentences of SENTENCE_TOKENS tokens: ids, shape (BANK, SENTENCE_TOKENS), and each one's texts."""
+        known = {atom.text.strip(): atom for atom in self.words} | self.marks
+        draws = words(("bank", self._seed), BANK * (english.SENTENCE_TOKENS + 1)).reshape(BANK, -1)
+        which = below(draws[:, 0], len(english.PATTERNS))
+        ids = np.empty((BANK, english.SENTENCE_TOKENS), dtype=np.uint32)
+        texts: list[tuple[str, ...]] = [()] * BANK
+        for number, pattern in enumerate(english.PATTERNS):
+            slots = [[known[w] for w in slot if w in known] or self.words for slot in pattern]
+            for row in np.flatnonzero(which == number):
+                chosen = below(draws[row, 1:], np.array([len(s) for s in slots], dtype=np.uint64))
+                atoms = [slot[i] for slot, i in zip(slots, chosen, strict=True)]
+                ids[row] = [atom.id for atom in atoms]
+                texts[row] = tuple(atom.text for atom in atoms)
+        return ids, tuple(texts)
+
+    @cached_property
+    def _sentences(self) -> tuple[str, ...]:
+        return tuple(map("".join, self.bank[1]))
+
+    def prose(self, stream: Coordinates, tokens: int) -> Chunk:
+        """Return the first `tokens` tokens of a stream of sentences, which begins with a space."""
+        whole, rest = divmod(tokens, english.SENTENCE_TOKENS)
+        ids, texts = self.bank
+        chosen = below(words(stream, whole + 1), BANK)
+        sentences = self._sentences
+        text = "".join([sentences[i] for i in chosen[:whole].tolist()])
+        return Chunk(
+            ids=ids[chosen].reshape(-1)[:tokens],
+            text=text + "".join(texts[chosen[whole]][:rest]),
+        )
+
+    def prose_to_stop(self, stream: Coordinates, tokens: int) -> Chunk:
+        """Return `tokens` tokens of sentences; the last lacks its full stop, and the first its start."""
+        whole = ceil_to(tokens + 1, english.SENTENCE_TOKENS)
+        cut = whole - 1 - tokens
+        ids, texts = self.bank
+        chosen = below(words(stream, whole // english.SENTENCE_TOKENS), BANK)
+        parts = [self._sentences[i] for i in chosen.tolist()]
+        stop = len(texts[chosen[-1]][-1])
+        skipped = sum(map(len, texts[chosen[0]][:cut]))
+        return Chunk(ids=ids[chosen].reshape(-1)[cut:-1], text="".join(parts)[skipped:-stop])
+
+    def random_words(self, stream: Coordinates, tokens: int) -> Chunk:
+        """Return the first `tokens` tokens of a stream of uniformly random words."""
+        ids, texts = self._word_table
+        chosen = below(words(stream, tokens), len(ids))
+        return Chunk(ids=ids[chosen], text="".join(map(texts.__getitem__, chosen.tolist())))
+
+    @cached_property
+    def _word_table(self) -> tuple[Ids, tuple[str, ...]]:
+        return np.array([a.id for a in self.words], dtype=np.uint32), tuple(a.text for a in self.words)
+
+    def fixed(self, text: str) -> Chunk:
+        """Encode a text that stands between a word and another word, or ends a body."""
+        context = self._inner[0]
+        ids = context.between(self.encoding.encode(context.before + text + context.after))
+        if ids is None:
+            raise error(
+                f"encoding {self.encoding.name}",
+                expected=f"fixed tokens for the text {text[:40]!r}",
+                found="tokens that merge with its neighbours",
+                remedy="Use the task `words` with this tokenizer.",
+            )
+        return Chunk(ids=np.array(ids, dtype=np.uint32), text=text)
+
+    @cached_property
+    def _inner(self) -> list[Context]:
+        start = self._head + "The"
+        neighbours = ((start + " the", " the"), (start + " the.", " the"), (start + " the", "."))
+        return [self._context(before, after, self.encoding.encode(before)) for before, after in neighbours]
+
+    @cached_property
+    def _start(self) -> list[Context]:
+        return [self._context(self._head, after, self._head_ids) for after in (" the", ":")]
+
+    def _context(self, before: str, after: str, before_ids: list[int]) -> Context:
+        """Learn what `after` is encoded as behind a word."""
+        alone = self.encoding.encode(self._head + "The")
+        behind = self.encoding.encode(self._head + "The" + after)
+        return Context(before=before, after=after, before_ids=before_ids, after_ids=behind[len(alone) :])
+
+    def _leads(self, before: str, contexts: list[Context]) -> Leads:
+        """Return leads with whole words, those known with and without a space, at the front and the back."""
+        spaced, plain = set(self._spaced), set(self._plain)
+        whole = self._shuffled([w for w in self._spaced if w in plain])
+        rest = [w for w in self._spaced if w not in plain]
+        rest += [w for w in self._plain if w not in spaced] if not before else []
+        half = len(whole) // 2
+        order = [*whole[:half], *self._shuffled(rest), *whole[half:]]
+        used = {atom.id for atom in self.words}
+
+        def check(block: list[str]) -> list[Atom]:
+            found = self._check(block, contexts)
+            return [a for a in found if a.id not in used and self._bare(a.id) == a.text.strip()]
+
+        return Leads([before + word for word in order], check)
+
+    def _check(self, candidates: list[str], contexts: list[Context]) -> list[Atom]:
+        """Return the candidates that are one and the same token of the vocabulary in every context."""
+        left = [Atom(text, -1) for text in candidates]
+        for number, context in enumerate(contexts):
+            left = [
+                Atom(atom.text, ids[0])
+                for atom, ids in zip(left, self._encode_between(left, context), strict=True)
+                if ids is not None and len(ids) == 1 and (number == 0 or ids[0] == atom.id)
+            ]
+        return [a for a in left if self._bare(a.id).casefold() == a.text.strip().casefold()]
+
+    def _encode_between(self, atoms: list[Atom], context: Context) -> Iterator[list[int] | None]:
+        texts = [context.before + atom.text + context.after for atom in atoms]
+        found = self.encoding.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return (context.between(encoded.ids) for encoded in found)
+
+    def _bare(self, token_id: int) -> str:
+        # An unknown word is one token too, but not this one.
+        return (self.encoding.tokenizer.id_to_token(token_id) or "").lstrip(_MARKERS)
+
+    def _shuffled(self, candidates: list[str]) -> list[str]:
+        order = permutation(("leads", self._seed), len(candidates))
+        return [candidates[i] for i in order.tolist()]
+
+
+def _vocabulary(encoding: Encoding) -> tuple[list[str], list[str]]:
+    """Return the vocabulary's words in id order: those written with a space, and those without."""
+    vocabulary = encoding.tokenizer.get_vocab(with_added_tokens=False)
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    plain = [t for t in tokens if _WORD.fullmatch(t)]
+    spaced = [t[1:] for t in tokens if t[:1] in _MARKERS and _WORD.fullmatch(t, 1)]
+    return spaced, plain
+
+
+def _too_small(expected: str, found: str) -> WlgenError:
+    remedy = "Use a tokenizer with more whole words, or fewer rows that share one prefix."
+    return error("tokenizer vocabulary", expected=expected, found=found, remedy=remedy)

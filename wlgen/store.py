@@ -1,0 +1,250 @@
+"""Store: composed rows to disk. Hash while writing, a temporary place, manifest last, then one rename.
+
+output/<name>                      the set, always whole
+output/.<name>.building            what a build is writing; a later build clears it
+output/.<name>.replaced            the old set for the instant of the exchange; a later build puts it back
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import fcntl
+import hashlib
+import os
+import queue
+import shutil
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import orjson
+
+from wlgen.compose import Composed
+from wlgen.errors import WlgenError, error
+from wlgen.workload import MANIFEST, FileProof, Manifest, open_workload, row_file
+
+BUFFER = 4 << 20  # bytes handed to the writing thread at a time
+WAITING = 8  # buffers that may wait for it
+
+
+def row_line(row: Composed) -> Iterator[bytes]:
+    """Yield the parts of a row's JSONL line; a shared prefix is escaped once and written many times."""
+    plan = row.plan
+    yield orjson.dumps(
+        {
+            "id": plan.id,
+            "split": plan.split,
+            "dp_rank": plan.dp_rank,
+            "group": plan.group,
+            "round": plan.round,
+        }
+    )[:-1]
+    separator = b',"messages":['
+    for message, pieces in zip(plan.messages, row.pieces, strict=True):
+        yield separator + b'{"role":' + orjson.dumps(message.role) + b',"content":"'
+        for piece in pieces:
+            yield piece.escaped
+        separator = b'"},'
+    yield (
+        b'"}],'
+        + orjson.dumps(
+            {
+                "body_len": plan.body_len,
+                "prompt_len": plan.prompt_len,
+                "shared_len": plan.shared_len,
+                "cached_len": plan.cached_len,
+                "output_len": plan.output_len,
+                "prompt_sha256": row.prompt_sha256,
+            }
+        )[1:]
+        + b"\n"
+    )
+
+
+class Staging:
+    """The temporary place of one build. Nothing of it is left unless `commit` is reached."""
+
+    def __init__(self, output: Path, name: str) -> None:
+        self.final = output / name
+        self._building = output / f".{name}.building"
+        self._replaced = output / f".{name}.replaced"
+
+    def __enter__(self) -> Self:
+        with writing(self.final.parent):
+            self._lock = self._locked()
+        if self._replaced.exists() and not self.final.exists():
+            self._replaced.rename(self.final)
+        self._clear(self._replaced, *self._building.iterdir())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clear(self._building, self._replaced)
+        os.close(self._lock)
+
+    def _locked(self) -> int:
+        """Make the temporary folder and lock it; the lock ends with the process, however it ends."""
+        while True:
+            self._building.mkdir(parents=True, exist_ok=True)
+            held = os.open(self._building, os.O_RDONLY)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._building.stat().st_ino == os.fstat(held).st_ino:
+                    return held
+            except FileNotFoundError:
+                pass  # the build that held it has just ended and taken the folder away
+            except BlockingIOError as failure:
+                os.close(held)
+                remedy = "Wait for it, or give another --output."
+                place = str(self.final)
+                raise error(
+                    place, expected="one build at a time", found="another", remedy=remedy
+                ) from failure
+            os.close(held)
+
+    @staticmethod
+    def _clear(*paths: Path) -> None:
+        for path in paths:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def check_place(self) -> None:
+        """Raise WlgenError where the set's place holds something that is not a built set."""
+        if self.final.exists() and not (self.final / MANIFEST).exists():
+            if self.final.is_dir() and not any(self.final.iterdir()):
+                return
+            remedy = "Move it away, or give another --output."
+            found = "other files and no manifest" if self.final.is_dir() else "a file"
+            raise error(str(self.final), expected="a built set or no folder", found=found, remedy=remedy)
+
+    def keep(self, proof: FileProof) -> FileProof:
+        """Take a proved file of the set that is being replaced, without copying it."""
+        target = self._building / proof.path
+        with writing(target):
+            target.parent.mkdir(exist_ok=True)
+            os.link(self.final / proof.path, target)
+        return proof
+
+    def write(self, split: str, rank: int, rows: Iterable[Composed]) -> FileProof:
+        """Write one rank's file of a split and return its proof."""
+        path = row_file(split, rank)
+        target = self._building / path
+        count = 0
+        with writing(target):
+            target.parent.mkdir(exist_ok=True)
+            with _HashedFile(target) as file:
+                for row in rows:
+                    file.write(row_line(row))
+                    count += 1
+        return FileProof(path=path, sha256=file.hexdigest, rows=count)
+
+    def commit(self, manifest: Manifest) -> None:
+        """Write the manifest, keep what a person added to the old set's folder, and exchange the two."""
+        with writing(self.final):
+            (self._building / MANIFEST).write_bytes(manifest_bytes(manifest))
+            if self.final.exists():
+                for extra in self._extras():
+                    extra.replace(self._building / extra.name)
+                self.final.rename(self._replaced)
+            self._building.rename(self.final)
+
+    def _extras(self) -> list[Path]:
+        """Return what stands in the old set's folder and is not the set's: a journal, for example."""
+        try:
+            ours = {Path(f.path).parts[0] for f in open_workload(self.final).manifest.files} | {MANIFEST}
+        except WlgenError:
+            ours = {MANIFEST, "seed", "check", "formal"}
+        return [path for path in self.final.iterdir() if path.name not in ours]
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Return manifest.json's bytes."""
+    return orjson.dumps(dataclasses.asdict(manifest), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+class _HashedFile:
+    """A file written and hashed by one thread, while its rows are composed by another."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb", buffering=0)
+        self._hash = hashlib.sha256()
+        self._queue: queue.Queue[list[bytes] | None] = queue.Queue(WAITING)
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._failure: OSError | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._queue.put(self._parts)
+        self._queue.put(None)
+        self._thread.join()
+        self._file.close()
+        if self._failure is not None and failure is None:
+            raise self._failure
+
+    @property
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+    def write(self, parts: Iterable[bytes]) -> None:
+        for part in parts:
+            self._parts.append(part)
+            self._size += len(part)
+        if self._size > BUFFER:
+            self._queue.put(self._parts)
+            self._parts, self._size = [], 0
+            if self._failure is not None:
+                raise self._failure
+
+    def _work(self) -> None:
+        while (parts := self._queue.get()) is not None:
+            if self._failure is not None:
+                continue  # the composing thread is told at its next write
+            try:
+                for part in _joined(parts):
+                    self._hash.update(part)
+                    left = memoryview(part)
+                    while left:
+                        left = left[self._file.write(left) :]
+            except OSError as failure:
+                self._failure = failure
+
+
+def _joined(parts: list[bytes]) -> Iterator[bytes]:
+    """Join runs of small parts, and pass large ones on as they are."""
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) < BUFFER // 64:
+            small.append(part)
+            continue
+        if small:
+            yield b"".join(small)
+            small = []
+        yield part
+    if small:
+        yield b"".join(small)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError on the way to `path` into a WlgenError that says what to do."""
+    try:
+        yield
+    except OSError as failure:
+        full = failure.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "Free space, or give another --output." if full else "Give a writable --output."
+        found = failure.strerror or str(failure)
+        raise error(str(path), expected="a writable place with room", found=found, remedy=remedy) from failure

@@ -1,0 +1,62 @@
+"""copy: reproduce a passage verbatim, readable and predictable, so that drafts are accepted in long runs.
+
+... story | "Copy the passage below word for word" | passage | "Now write the passage again."
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wlgen.lexicon import Chunk, Lexicon
+from wlgen.pages import ceil_to
+from wlgen.streams import Coordinates
+from wlgen.strict import Strict
+from wlgen.words import SENTENCE_TOKENS
+
+# Both begin with the full stop of the sentence before, since ".\n\n" may be one token.
+_ASK = ".\n\nCopy the passage below word for word, from its first word to its last. Add nothing.\n\nPassage:"
+_CLOSE = ".\n\nNow write the passage again, word for word."
+
+
+class Options(Strict):
+    """No options."""
+
+
+class Copy:
+    """The own part ends with the instruction, a passage of at least output_len tokens, and a last request."""
+
+    proved = True
+
+    def __init__(self, lexicon: Lexicon) -> None:
+        self._lexicon = lexicon
+        self._ask = lexicon.fixed(_ASK)
+        self._close = lexicon.fixed(_CLOSE)
+
+    def least_own(self, output_len: int) -> int:
+        """Return the tokens of both instructions, the passage, and one token of story."""
+        return len(self._ask.ids) + _passage_len(output_len) + len(self._close.ids) + 1
+
+    def shared(self, stream: Coordinates, tokens: int) -> Chunk:
+        """Return prose."""
+        return self._lexicon.prose(stream, tokens)
+
+    def own(self, stream: Coordinates, tokens: int, output_len: int) -> Chunk:
+        """Return story, instruction, passage, instruction."""
+        parts = (
+            self._lexicon.prose_to_stop((*stream, "story"), tokens - self.least_own(output_len) + 1),
+            self._ask,
+            self._lexicon.prose_to_stop((*stream, "passage"), _passage_len(output_len)),
+            self._close,
+        )
+        return Chunk(ids=np.concatenate([p.ids for p in parts]), text="".join(p.text for p in parts))
+
+
+def _passage_len(output_len: int) -> int:
+    """Return the tokens of whole sentences, the last without its full stop, that hold output_len."""
+    return ceil_to(output_len + 1, SENTENCE_TOKENS) - 1
+
+
+def make(options: Options, lexicon: Lexicon, *, place: str) -> Copy:
+    """Return the task for a lexicon."""
+    del options, place
+    return Copy(lexicon)

@@ -1,0 +1,40 @@
+"""words: uniformly random words, the hard case for a draft model."""
+
+from __future__ import annotations
+
+from wlgen.lexicon import Chunk, Lexicon
+from wlgen.streams import Coordinates
+from wlgen.strict import Strict
+
+
+class Options(Strict):
+    """No options."""
+
+
+class Words:
+    """Every token behind the first two is drawn alone."""
+
+    proved = True
+
+    def __init__(self, lexicon: Lexicon) -> None:
+        self._lexicon = lexicon
+
+    def least_own(self, output_len: int) -> int:
+        """Return 0: any length will do."""
+        del output_len
+        return 0
+
+    def shared(self, stream: Coordinates, tokens: int) -> Chunk:
+        """Return random words."""
+        return self._lexicon.random_words(stream, tokens)
+
+    def own(self, stream: Coordinates, tokens: int, output_len: int) -> Chunk:
+        """Return random words."""
+        del output_len
+        return self._lexicon.random_words(stream, tokens)
+
+
+def make(options: Options, lexicon: Lexicon, *, place: str) -> Words:
+    """Return the task for a lexicon."""
+    del options, place
+    return Words(lexicon)
