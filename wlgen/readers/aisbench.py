@@ -96,14 +96,14 @@ class _TimePoints:
         name, reference = record.get("db_name"), record.get("time_points")
         if not isinstance(name, str) or not isinstance(reference, dict):
             return None, None, None
-        if name not in self._open:
-            self._open[name] = self._connect(name)
-        store = self._open[name]
         try:
+            if name not in self._open:
+                self._open[name] = self._connect(name)
+            store = self._open[name]
             query = "SELECT arr_blob FROM numpy_store WHERE id = ?"
             found = store and store.execute(query, (reference.get("__db_ref__"),)).fetchone()
             points: Any = np.load(io.BytesIO(found[0]), allow_pickle=False) if found else ()
-        except (sqlite3.Error, ValueError) as failure:
+        except (sqlite3.Error, ValueError, EOFError, OSError) as failure:
             self._open[name] = None
             expected = "time points in numpy_store(id, arr_blob)"
             self.problems.append(Problem(place=f"db_data/{name}", expected=expected, found=str(failure)))
