@@ -1,0 +1,66 @@
+"""The words of a preparation's outcome."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+
+from wlgen.findings import MEANING
+from wlgen.preparation import Cost, Outcome, Wanted
+from wlgen.workload import Workload
+
+_SHOWN = 16
+
+
+def outcome_json(outcome: Outcome) -> str:
+    """Return the outcome as JSON."""
+    return json.dumps(dataclasses.asdict(outcome), indent=2)
+
+
+def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
+    """Return the summary: what was proved, what it cost, what was found, and what comes next."""
+    lines = [f"preflight  {proof}" for proof in outcome.proofs]
+    lines += [f"note       {note}" for note in outcome.notes]
+    if outcome.flush.requests:
+        lines.append(f"flush      {outcome.flush.seconds:.2f} s")
+    steps = (("seeds", outcome.seed), ("checks", outcome.check))
+    lines += [_cost(name, cost) for name, cost in steps if cost.requests]
+    if outcome.findings:
+        lines += ["", *_findings(outcome), "", "STOPPED: nothing formal was sent."]
+    elif wanted.only is not None:
+        lines += ["", f"{wanted.only}s alone, as --only says: nothing formal was sent."]
+    else:
+        folder = shlex.quote(str(workload.folder))
+        ratio = f"at least {workload.manifest.promises.per_request_min:.4%} of each prompt cached"
+        lines += [
+            "",
+            f"PREPARED: every check kept its promises ({ratio}). Nothing formal was sent.",
+            "The cost above is of preparing; it belongs to no measurement.",
+            "Now send the formal rows, once:",
+            f"  wlgen export {folder} --to {_client(workload)} --split formal --output formal",
+            "and follow the run card it writes.",
+        ]
+    return "\n".join(lines)
+
+
+def _cost(name: str, cost: Cost) -> str:
+    tokens = f"{cost.computed:,} prompt tokens computed, {cost.reused:,} reused"
+    return f"{name:10} {cost.requests} in {cost.seconds:.2f} s: {tokens}"
+
+
+def _findings(outcome: Outcome) -> list[str]:
+    lines = [
+        f"FINDING    {f.id}: {MEANING[f.promise]}: expected {f.expected}, got {f.got}"
+        for f in outcome.findings[:_SHOWN]
+    ]
+    if len(outcome.findings) > _SHOWN:
+        lines.append(f"           and {len(outcome.findings) - _SHOWN} more")
+    lines += [f"CAUSE      {d.cause}: {d.evidence}. {d.remedy}" for d in outcome.diagnosis]
+    return lines
+
+
+def _client(workload: Workload) -> str:
+    # evalscope alone takes headers a row, which is how vLLM pins a rank.
+    manifest = workload.manifest
+    return "evalscope" if manifest.cache.engine == "vllm" and manifest.dp_ranks > 1 else "aisbench"

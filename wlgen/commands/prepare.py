@@ -1,0 +1,64 @@
+"""`wlgen prepare`: flush a live server, send seeds and checks, and stop if a row falls short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def command(  # noqa: PLR0917 (typer gives each option by name)
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A built set.")],
+    url: Annotated[str, typer.Option(help="The server, http://HOST:PORT.")],
+    engine: Annotated[
+        Literal["sglang", "vllm"] | None, typer.Option(help="Its engine; told by its pages where absent.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model to ask for; the only one served.")] = None,
+    only: Annotated[Literal["seed", "check"] | None, typer.Option(help="Do one step alone.")] = None,
+    ranks: Annotated[str | None, typer.Option(help="Ranks to prepare, e.g. 0,3,8-11; all.")] = None,
+    flush: Annotated[bool, typer.Option("--flush/--no-flush", help="Empty the cache first.")] = True,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever the journal says.")] = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=512, help="Ranks at a time.")] = 16,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds without an answer.")] = 600,
+    flush_timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for a busy server.")] = 60,
+    journal: Annotated[
+        Path | None, typer.Option(help="Where to keep the journal; prepare.jsonl in DIR.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print findings and errors only.")] = False,
+) -> None:
+    """Prepare a live server: preflight, flush, seeds, checks. No formal row is sent.
+
+    Each row is pinned to its rank. The first check that falls short of its promise ends the run with the
+    diagnosis and exit code 1. An API key is read from WLGEN_API_KEY. Run it again to go on where it stopped.
+    """
+    import asyncio
+
+    from wlgen.commands._outcome import outcome_json, outcome_text
+    from wlgen.commands._progress import rows_bar
+    from wlgen.preparation import Wanted
+    from wlgen.prepare import Target, parse_ranks, prepare_set
+    from wlgen.workload import open_workload
+
+    workload = open_workload(folder)
+    wanted = Wanted(
+        ranks=parse_ranks(ranks, workload.manifest.dp_ranks),
+        only=only,
+        flush=flush,
+        fresh=fresh,
+        concurrency=concurrency,
+        patience=flush_timeout,
+    )
+    target = Target(url=url, engine=engine, model=model, timeout=timeout, journal=journal)
+    try:
+        with rows_bar(quiet=quiet or as_json, what="requests") as progress:
+            outcome = asyncio.run(prepare_set(workload, target, wanted, progress))
+    except KeyboardInterrupt:
+        typer.echo("interrupted; the journal tells what was sent: run it again to go on", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(outcome_json(outcome))
+    elif not quiet or outcome.findings:
+        typer.echo(outcome_text(outcome, workload, wanted))
+    raise typer.Exit(1 if outcome.findings else 0)

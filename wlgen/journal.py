@@ -1,0 +1,145 @@
+"""The journal of a preparation: one JSON object a line, on the disk before the next request is sent.
+
+It tells what was sent to which server and what came back, so that an interrupted preparation goes on where it
+stopped. It holds no prompt text and no secret.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+
+from wlgen.errors import error
+
+JOURNAL = "prepare.jsonl"
+Event = Mapping[str, Any]
+
+
+@dataclass(kw_only=True, slots=True)
+class History:
+    """What the server holds, as far as the journal tells. Emptied by a flush and by a new target.
+
+    target: what "begin" said was prepared and where. seeded: seeds that succeeded, with their ranks. sent:
+    ids of all rows sent. passed: ids of checks that kept their promises. failed: whether a row broke one.
+    requests: requests the server had served when the journal last looked, None where it cannot say.
+    """
+
+    target: dict[str, Any] = field(default_factory=dict)
+    seeded: dict[str, int] = field(default_factory=dict)
+    sent: set[str] = field(default_factory=set)
+    passed: set[str] = field(default_factory=set)
+    failed: bool = False
+    prepared: bool = False
+    requests: int | None = None
+
+    def take(self, event: Event) -> None:
+        """Take the next event."""
+        kind = event["event"]
+        if kind == "begin":
+            target = {key: value for key, value in event.items() if key not in ("event", "time")}
+            if target != self.target:
+                self._forget()
+            self.target = target
+            self.prepared = False
+        elif kind == "flush":
+            self._forget()
+        elif kind == "sent":
+            self.sent.add(event["id"])
+        elif kind == "ended":
+            self._ended(event)
+        elif kind == "prepared":
+            self.prepared = True
+        self.requests = event.get("requests", self.requests)
+
+    def _ended(self, event: Event) -> None:
+        if event["findings"] or not event["success"]:
+            self.failed = self.failed or bool(event["findings"])
+        elif event["split"] == "seed":
+            self.seeded[event["id"]] = event["dp_rank"]
+        else:
+            self.passed.add(event["id"])
+
+    def _forget(self) -> None:
+        self.seeded, self.sent, self.passed = {}, set(), set()
+        self.failed, self.prepared, self.requests = False, False, None
+
+
+class Journal:
+    """An open journal, this process's alone: `with Journal(path) as journal`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.history = History()
+
+    def __enter__(self) -> Self:
+        try:
+            self._file = self.path.open("a+b")
+        except OSError as failure:
+            found = failure.strerror or str(failure)
+            remedy = "Give a writable place with --journal FILE."
+            raise error(
+                str(self.path), expected="a writable journal", found=found, remedy=remedy
+            ) from failure
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as failure:
+            self._file.close()
+            found = "another preparation that is writing it"
+            raise error(str(self.path), expected="a journal of this process", found=found) from failure
+        try:
+            for event in self._events():
+                self.history.take(event)
+        except BaseException:
+            self._file.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def write(self, event: Event) -> None:
+        """Append one event and return when it is on the disk."""
+        self._file.write(orjson.dumps(event) + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.history.take(event)
+
+    def _events(self) -> Iterator[Event]:
+        """Yield the events of the file; cuts off a last line that was interrupted while written."""
+        self._file.seek(0)
+        whole = 0
+        for number, line in enumerate(self._file, 1):
+            if not line.endswith(b"\n"):
+                self._file.truncate(whole)
+                return
+            whole += len(line)
+            yield _parse(line, f"{self.path}:{number}")
+
+
+def _parse(line: bytes, place: str) -> Event:
+    needed = {
+        "begin": (),
+        "flush": (),
+        "sent": ("id",),
+        "ended": ("id", "split", "dp_rank", "success", "findings"),
+    }
+    remedy = "Move it away, or give another with --journal FILE."
+    try:
+        event = orjson.loads(line)
+        complete = all(key in event for key in needed.get(event["event"], ()))
+    except (orjson.JSONDecodeError, TypeError, KeyError):
+        complete = False
+    if not complete:
+        shown = repr(line[:60].decode(errors="replace"))
+        raise error(place, expected="an event of a preparation", found=shown, remedy=remedy)
+    found: Event = event
+    return found

@@ -1,0 +1,323 @@
+"""A preparation under way: flush, seeds, checks, and a stop at the first row that falls short.
+
+No formal row is sent from here. Each row is pinned to its rank; ranks go in parallel, the rows of one rank in
+turn. What was sent is in the journal before anything else happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+
+from wlgen.diagnosis import Diagnosis, Pair, diagnose
+from wlgen.encodings import Encoding
+from wlgen.errors import WlgenError, error
+from wlgen.findings import Finding, Promised, findings_of
+from wlgen.journal import Journal
+from wlgen.preflight import row_prompt
+from wlgen.readers import Result
+from wlgen.server_api import Server, unusable
+from wlgen.server_replies import Reply, RequestError
+from wlgen.workload import Row, Split, Workload
+
+Only: TypeAlias = Literal["seed", "check"]
+Report: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to do. ranks: of the set. concurrency: ranks at a time. patience: seconds to wait for a flush."""
+
+    ranks: tuple[int, ...]
+    only: Only | None = None
+    flush: bool = True
+    fresh: bool = False
+    concurrency: int = 16
+    patience: float = 60.0
+
+
+@dataclass(kw_only=True, slots=True)
+class Cost:
+    """What one step took: requests, seconds of wall time, prompt tokens computed and reused."""
+
+    requests: int = 0
+    seconds: float = 0.0
+    computed: int = 0
+    reused: int = 0
+
+
+@dataclass(kw_only=True, slots=True)
+class Outcome:
+    """What a preparation found, and what it cost apart from any measurement.
+
+    prepared: every seed and check asked for was sent and kept its promises. proofs: what the preflight found.
+    """
+
+    prepared: bool = False
+    proofs: tuple[str, ...] = ()
+    findings: list[Finding] = field(default_factory=list)
+    diagnosis: list[Diagnosis] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    flush: Cost = field(default_factory=Cost)
+    seed: Cost = field(default_factory=Cost)
+    check: Cost = field(default_factory=Cost)
+
+
+class NotHeldError(Exception):
+    """The server no longer holds what the journal says it was seeded with."""
+
+
+class Preparation:
+    """One preparation of one server, up to one start over: begin, then run, then the outcome is there."""
+
+    def __init__(
+        self,
+        *,
+        server: Server,
+        workload: Workload,
+        encoding: Encoding,
+        omits_zero: bool,
+        wanted: Wanted,
+        journal: Journal,
+        report: Report,
+        proofs: tuple[str, ...] = (),
+    ) -> None:
+        self.outcome = Outcome(proofs=proofs)
+        self._server = server
+        self._workload = workload
+        self._encoding = encoding
+        self._omits_zero = omits_zero
+        self._wanted = wanted
+        self._journal = journal
+        self._report = report
+        self._bound = workload.manifest.bound
+        self._warm = bool(workload.files(("seed",)))
+        self._pairs: list[Pair] = []
+        self._failures: list[WlgenError] = []
+        self._before: frozenset[str] = frozenset()  # rows the cache may hold since an earlier run
+        self._done: frozenset[str] = frozenset()  # rows that need not be sent again
+        self._served: int | None = None
+
+    def begin(self, requests_before: int | None) -> bool:
+        """Say in the journal what is prepared; return whether an earlier run's seeds still count."""
+        history, manifest = self._journal.history, self._workload.manifest
+        was_prepared, served = history.prepared, history.requests
+        target = {
+            "set": manifest.name,
+            "spec_sha256": manifest.spec_sha256,
+            "url": self._server.url,
+            "model": self._server.model,
+            "engine": self._server.engine,
+        }
+        self._write("begin", **target)
+        if not (history.seeded or history.passed) or self._wanted.only == "check":
+            return False
+        reason = ""
+        if self._wanted.fresh:
+            reason = "--fresh"
+        elif history.failed:
+            reason = "the last run ended with a finding"
+        elif _fell(served, requests_before):
+            reason = "the server restarted since the last run"
+        elif was_prepared and _fell(requests_before, served):
+            reason = "the server served other requests since it was prepared, perhaps the formal rows"
+        elif not self._warm and history.sent != history.passed:
+            reason = "a check was under way when the last run ended"
+        if reason:
+            self.note(f"the journal's seeds and checks do not count: {reason}")
+            return False
+        if was_prepared and served is None:
+            self.note(
+                "the server shows no request count: if formal rows were sent since the last run, use --fresh"
+            )
+        return True
+
+    async def run(self, *, resumed: bool) -> None:
+        """Flush, seed and check as far as wanted; NotHeldError where an earlier run's seeds are gone."""
+        self._pairs.clear()
+        if self._wanted.only != "check" and not resumed:
+            await self._flush()
+        history = self._journal.history
+        self._before = frozenset(history.sent)
+        self._done = frozenset([*history.seeded, *history.passed]) if resumed else frozenset()
+        if self._wanted.only != "check":
+            await self._phase("seed", self._seed, self.outcome.seed)
+            self._served = await self._server.requests_total()
+        if self._wanted.only != "seed" and not self.outcome.findings:
+            await self._phase("check", self._check, self.outcome.check)
+        await self._end(resumed=resumed)
+
+    async def _flush(self) -> None:
+        others = set(self._journal.history.seeded.values()) - set(self._wanted.ranks)
+        if not self._wanted.flush:
+            self.note("not flushed, as --no-flush says")
+            return
+        if others and not self._wanted.fresh:
+            self.note(
+                f"not flushed: that would empty rank {min(others)}, too, which was seeded (--fresh does)"
+            )
+            return
+        self._report("flush")
+        started = time.monotonic()
+        try:
+            await self._server.flush(self._wanted.patience)
+        except RequestError as failure:
+            remedy = {"sglang": "", "vllm": "vLLM has this page only with VLLM_SERVER_DEV_MODE=1. "}
+            expected = f"an empty cache. {remedy[self._server.engine]}--no-flush goes on without"
+            raise unusable(f"{self._server.url} flush", failure, expected=expected) from failure
+        self.outcome.flush.seconds += time.monotonic() - started
+        self.outcome.flush.requests += 1
+        self._write("flush", seconds=self.outcome.flush.seconds)
+
+    async def _phase(self, split: Split, send: Callable[[Row, Cost], Awaitable[None]], cost: Cost) -> None:
+        """Send a split's rows, `concurrency` ranks at a time, until one falls short or fails."""
+        started, gate = time.monotonic(), asyncio.Semaphore(self._wanted.concurrency)
+
+        async def one_rank(rank: int) -> None:
+            async with gate:
+                for row in self._rows(split, rank):
+                    if self.outcome.findings or self._failures:
+                        return
+                    await send(row, cost)
+
+        await asyncio.gather(*(one_rank(rank) for rank in self._wanted.ranks))
+        cost.seconds += time.monotonic() - started
+        if self._failures:
+            raise _all(self._failures)
+
+    def _rows(self, split: Split, rank: int) -> Sequence[Row]:
+        """Return the rows that are still to be sent.
+
+        Of checks that all passed the first is sent again: one a rank shows whether the seeds are still held.
+        """
+        rows = list(self._workload.rows((split,), (rank,)))
+        left = [row for row in rows if row.id not in self._done]
+        return rows[:1] if split == "check" and self._warm and not left else left
+
+    async def _seed(self, row: Row, cost: Cost) -> None:
+        result, promised = await self._sent(row, cost), Promised.of(row)
+        # A seed that finds more than planned harms nothing, and one that finds less shows in the check.
+        broken = [f for f in findings_of(promised, result, self._bound) if not f.promise.startswith("cached")]
+        if result.success and (result.cached_tokens or 0) > row.cached_len and not self._before:
+            self.note(
+                f"{row.id} found {result.cached_tokens} tokens of the server's cache, not {row.cached_len}"
+            )
+        if broken:
+            self._pairs.append(Pair(promised, result))
+        self._ended(row, result, broken)
+
+    async def _check(self, row: Row, cost: Cost) -> None:
+        result, promised = await self._sent(row, cost), Promised.of(row)
+        broken = findings_of(promised, result, self._bound)
+        if row.id in self._before and self._warm:  # it finds its own earlier prompt, too
+            broken = [
+                f for f in broken if f.promise != "cached_len" or (result.cached_tokens or 0) < row.cached_len
+            ]
+        self._pairs.append(Pair(promised, result))
+        self._ended(row, result, broken)
+
+    async def _sent(self, row: Row, cost: Cost) -> Result:
+        """Send a row and return what the server said; a request that fails is kept for the end."""
+        self._write("sent", id=row.id, split=row.split, dp_rank=row.dp_rank)
+        started = time.monotonic()
+        try:
+            reply = await self._server.ask(
+                row_prompt(row, self._encoding), max_tokens=row.output_len, dp_rank=row.dp_rank, name=row.id
+            )
+        except RequestError as failure:
+            self._failures.append(unusable(f"{row.id} on rank {row.dp_rank}", failure))
+            return Result(place=self._server.url, id=row.id, success=False, error=failure.message)
+        except asyncio.CancelledError:
+            self._ended(row, Result(place="", id=row.id, success=False, error="interrupted"), [])
+            raise
+        cost.requests += 1
+        cost.computed += (reply.prompt_tokens or 0) - (reply.cached_tokens or 0)
+        cost.reused += reply.cached_tokens or 0
+        return self._result(row, reply, started)
+
+    def _result(self, row: Row, reply: Reply, started: float) -> Result:
+        cached = reply.cached_tokens
+        if cached is None and self._omits_zero and reply.prompt_tokens is not None:
+            cached = 0  # this server was seen to leave out a 0, and to show what it finds
+        return Result(
+            place=self._server.url,
+            id=row.id,
+            prompt_tokens=reply.prompt_tokens,
+            cached_tokens=cached,
+            output_tokens=reply.output_tokens,
+            start=started,
+            first_token=None if reply.first_token is None else started + reply.first_token,
+            end=started + reply.end,
+            finish_reason=reply.finish_reason,
+        )
+
+    def _ended(self, row: Row, result: Result, broken: list[Finding]) -> None:
+        self._write(
+            "ended",
+            id=row.id,
+            split=row.split,
+            dp_rank=row.dp_rank,
+            success=result.success,
+            error=result.error,
+            prompt_tokens=result.prompt_tokens,
+            cached_tokens=result.cached_tokens,
+            output_tokens=result.output_tokens,
+            ttft=result.ttft,
+            seconds=result.latency,
+            findings=[{"promise": f.promise, "expected": f.expected, "got": f.got} for f in broken],
+        )
+        if result.success:
+            self.outcome.findings += broken
+        self._report(row.id)
+
+    async def _end(self, *, resumed: bool) -> None:
+        """Draw the conclusion of the rows sent."""
+        served = await self._server.requests_total()
+        if not self.outcome.findings:
+            self.outcome.prepared = True
+            if self._wanted.only is None:
+                self._write("prepared", requests=served)
+            return
+        only_cached = all(f.promise in ("cached_bound", "cached_len") for f in self.outcome.findings)
+        if resumed and only_cached and self._warm and self._wanted.flush:
+            self.outcome.findings.clear()
+            short = ", ".join(p.row.id for p in self._pairs)
+            raise NotHeldError(f"the server no longer holds the seeds of the last run ({short})")
+        self._pairs.sort(key=lambda pair: pair.row.dp_rank)
+        self.outcome.diagnosis = diagnose(self._pairs, self._workload.manifest.cache)
+        if _fell(self._served, served):
+            self.outcome.diagnosis.insert(0, _restarted(len(self._pairs)))
+
+    def note(self, note: str) -> None:
+        """Keep a remark for the summary, once."""
+        if note not in self.outcome.notes:
+            self.outcome.notes.append(note)
+
+    def _write(self, event: str, **fields: object) -> None:
+        self._journal.write({"event": event, "time": datetime.now(UTC).isoformat(), **fields})
+
+
+def _all(failures: Sequence[WlgenError]) -> WlgenError:
+    """Return the first failure and how many more there were: one dead server fails each rank alike."""
+    first = failures[0].problems[0]
+    more = f" (and {len(failures) - 1} more requests)" if failures[1:] else ""
+    remedy = f"{first.remedy} Then run it again: the journal knows what was sent."
+    return error(first.place, expected=first.expected, found=first.found + more, remedy=remedy)
+
+
+def _fell(earlier: int | None, later: int | None) -> bool:
+    """Return whether a count that only grows while a server lives is known to have fallen."""
+    return earlier is not None and later is not None and later < earlier
+
+
+def _restarted(rows: int) -> Diagnosis:
+    return Diagnosis(
+        cause="server_restarted",
+        rows=rows,
+        evidence="the server's own count of requests fell between the seeds and the checks: it restarted",
+        remedy="Find out why in its log, then run `wlgen prepare` again: it seeds anew.",
+    )

@@ -1,0 +1,95 @@
+"""Prepare a live server with a set's seeds and checks: preflight, journal and preparation put together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from wlgen import spec_file
+from wlgen.build import load_encoding
+from wlgen.cache_rules import Engine
+from wlgen.errors import error
+from wlgen.journal import JOURNAL, Journal
+from wlgen.preflight import choose_engine, choose_model, preflight
+from wlgen.preparation import NotHeldError, Outcome, Preparation, Wanted
+from wlgen.server_api import KEY_VARIABLE, Server
+from wlgen.workload import MANIFEST, Workload
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The server, and the journal of what it was sent. timeout: seconds without an answer."""
+
+    url: str
+    engine: Engine | None = None
+    model: str | None = None
+    timeout: float = 600.0
+    journal: Path | None = None
+
+
+async def prepare_set(
+    workload: Workload, target: Target, wanted: Wanted, progress: Progress = lambda _done, _total: None
+) -> Outcome:
+    """Prepare a server and return what was found and what it cost.
+
+    WlgenError where the server cannot be used or a request does not end well. The API key comes from the
+    environment and goes into the header of each request, and nowhere else.
+    """
+    spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
+    encoding = load_encoding(spec)
+    total = sum(file.rows for file in workload.files(("seed", "check"), wanted.ranks))
+    done = 0
+
+    def report(_: str) -> None:
+        nonlocal done
+        done += 1
+        progress(done, total)
+
+    planned = workload.manifest.cache.engine
+    key = os.environ.get(KEY_VARIABLE)
+    journal_path = target.journal or workload.folder / JOURNAL
+    server = Server(target.url, engine=planned, api_key=key, timeout=target.timeout)
+    async with server:
+        with Journal(journal_path) as journal:
+            server.model = await choose_model(server, target.model)
+            server.engine, told = await choose_engine(server, target.engine, planned)
+            served = await server.requests_total()
+            found = await preflight(server, workload, encoding, wanted.ranks)
+            work = Preparation(
+                server=server,
+                workload=workload,
+                encoding=encoding,
+                omits_zero=found.omits_zero,
+                wanted=wanted,
+                journal=journal,
+                report=report,
+                proofs=(f"model: {server.model} at {server.url}", told, *found.proofs),
+            )
+            resumed = work.begin(served)
+            try:
+                await work.run(resumed=resumed)
+            except NotHeldError as reason:
+                work.note(f"{reason}: starting over")
+                await work.run(resumed=False)
+            return work.outcome
+
+
+def parse_ranks(text: str | None, dp_ranks: int) -> tuple[int, ...]:
+    """Return the ranks of "0,3,8-11", all of them for None; WlgenError where one is not of the set."""
+    if text is None:
+        return tuple(range(dp_ranks))
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not dash)):
+            raise error("--ranks", expected="ranks such as 0,3,8-11", found=repr(text))
+        found.update(range(int(first), int(last or first) + 1))
+    beyond = sorted(rank for rank in found if rank >= dp_ranks)
+    if beyond or not found:
+        shown = str(beyond[0]) if beyond else repr(text)
+        raise error("--ranks", expected=f"ranks from 0 to {dp_ranks - 1}", found=shown)
+    return tuple(sorted(found))

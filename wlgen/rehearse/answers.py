@@ -1,0 +1,147 @@
+"""Answers in the engines' shapes: OpenAI chat and completions, whole or as events, and SGLang's /generate."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from wlgen.rehearse import SIMULATION, Ids
+from wlgen.rehearse.asks import Ask
+from wlgen.rehearse.filler import Filler
+
+DONE = b"data: [DONE]\n\n"
+_OBJECTS = {"chat": "chat.completion", "completion": "text_completion"}
+_PREFIXES = {"chat": "chatcmpl-", "completion": "cmpl-", "generate": ""}
+
+
+@dataclass(kw_only=True, slots=True)
+class Answer:
+    """One answer under way. Call first, then events for each stretch of tokens, then last; or whole.
+
+    usage: whether usage is reported at all. cached: whether it says how much was cached.
+    """
+
+    ask: Ask
+    model: str
+    engine: str
+    prompt: Ids
+    filler: Filler
+    usage: bool
+    cached: bool
+    id: str = ""
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def __post_init__(self) -> None:
+        prefix = "" if self.engine == "sglang" else _PREFIXES[self.ask.kind]
+        self.id = f"{prefix}{self.ask.name or uuid.uuid4().hex}"
+
+    def first(self) -> bytes:
+        """Return what a chat stream sends before any token (nothing on other routes)."""
+        if self.ask.kind != "chat":
+            return b""
+        chunk = self._chunk([self._choice({"role": "assistant", "content": ""}, None)])
+        if self.ask.return_token_ids:
+            chunk["prompt_token_ids"] = self.prompt.tolist()
+        return _event(chunk)
+
+    def events(self, start: int, stop: int, cached_len: int) -> bytes:
+        """Return the events of output tokens start to stop, one a token."""
+        if self.ask.kind == "generate":
+            return b"".join(_event(self._generated(n + 1, cached_len)) for n in range(start, stop))
+        return b"".join(_event(self._token(n)) for n in range(start, stop))
+
+    def last(self, cached_len: int) -> bytes:
+        """Return what ends a stream: the finish reason where it comes apart, usage if asked for, [DONE]."""
+        ending = b""
+        if self.engine == "sglang" and self.ask.kind != "generate":
+            ending += _event(self._chunk([self._choice({}, "length")]))
+        if self.ask.include_usage and self.usage and self.ask.kind != "generate":
+            ending += _event(self._chunk([]) | {"usage": self._usage(cached_len)})
+        return ending + DONE
+
+    def whole(self, cached_len: int) -> bytes:
+        """Return the answer of a request that does not stream."""
+        tokens = self.ask.output_len
+        if self.ask.kind == "generate":
+            return orjson.dumps(self._generated(tokens, cached_len))
+        text = self.filler.text(0, tokens)
+        content: dict[str, Any] = {"message": {"role": "assistant", "content": text}}
+        if self.ask.kind == "completion":
+            content = {"text": text}
+        choice: dict[str, Any] = {"index": 0, **content, "logprobs": None, "finish_reason": "length"}
+        answer = self._chunk([choice]) | {"object": _OBJECTS[self.ask.kind], "simulation": True}
+        if self.usage:
+            answer["usage"] = self._usage(cached_len)
+        if self.ask.return_token_ids:
+            choice["token_ids"] = self.filler.ids(tokens).tolist()
+            # vLLM's chat answer carries the prompt's ids at the top, the others beside the choice's text.
+            where = answer if self.engine == "vllm" and self.ask.kind == "chat" else choice
+            where["prompt_token_ids"] = self.prompt.tolist()
+        return orjson.dumps(answer)
+
+    def _token(self, n: int) -> dict[str, Any]:
+        ends = n + 1 == self.ask.output_len and self.engine == "vllm"
+        piece = self.filler.text(n, n + 1)
+        choice = self._choice({"content": piece}, "length" if ends else None)
+        if self.ask.return_token_ids:
+            choice["token_ids"] = self.filler.ids(n + 1)[n:].tolist()
+            if n == 0 and self.ask.kind == "completion":
+                choice["prompt_token_ids"] = self.prompt.tolist()
+        return self._chunk([choice])
+
+    def _choice(self, delta: dict[str, str], finish_reason: str | None) -> dict[str, Any]:
+        if self.ask.kind == "chat":
+            return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        text = delta.get("content", "")
+        return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        kind = _OBJECTS[self.ask.kind]
+        return {
+            "id": self.id,
+            "object": "chat.completion.chunk" if self.ask.kind == "chat" else kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": SIMULATION,
+            "choices": choices,
+        }
+
+    def _usage(self, cached_len: int) -> dict[str, Any]:
+        prompt_len, output_len = len(self.prompt), self.ask.output_len
+        usage: dict[str, Any] = {
+            "prompt_tokens": prompt_len,
+            "completion_tokens": output_len,
+            "total_tokens": prompt_len + output_len,
+        }
+        if self.cached:
+            usage["prompt_tokens_details"] = {"cached_tokens": cached_len}
+        return usage
+
+    def _generated(self, tokens: int, cached_len: int) -> dict[str, Any]:
+        """Return an answer of /generate, whose stream repeats the whole text so far."""
+        ends = tokens == self.ask.output_len
+        meta: dict[str, Any] = {
+            "id": self.id,
+            "finish_reason": {"type": "length", "length": tokens} if ends else None,
+            "prompt_tokens": len(self.prompt),
+            "completion_tokens": tokens,
+            "cached_tokens": cached_len,
+            "simulation": SIMULATION,
+        }
+        if not self.usage:
+            meta = {key: meta[key] for key in ("id", "finish_reason", "simulation")}
+        elif not self.cached:
+            del meta["cached_tokens"]
+        return {
+            "text": self.filler.text(0, tokens),
+            "output_ids": self.filler.ids(tokens).tolist(),
+            "meta_info": meta,
+        }
+
+
+def _event(content: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(content) + b"\n\n"

@@ -1,0 +1,76 @@
+"""Rows of named sets, recognised by their text: a 128K prompt then costs a hash, not an encode pass."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+from wlgen.encodings import Message
+from wlgen.rehearse import Ids
+from wlgen.workload import Row
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a row's ids lie: a shared prefix held in memory, then bytes of the spool."""
+
+    prefix: int
+    offset: int
+    size: int
+
+
+class KnownRows:
+    """The ids of each row of the named sets, by a hash of its text.
+
+    Rows share prefixes, so a prefix is held once and the rest lies in an unnamed temporary file: memory grows
+    with distinct prefixes and the number of rows, not with tokens.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[bytes, _Place] = {}
+        self._prefixes: list[Ids] = []
+        self._prefix_index: dict[bytes, int] = {}
+        self._spool = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
+        self._end = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, row: Row, ids: Ids) -> None:
+        """Take a row with its prompt ids, shape (prompt_len,)."""
+        tail = ids[row.shared_len :].tobytes()
+        self._places[text_key(row.messages)] = _Place(
+            self._prefix(ids[: row.shared_len]), self._end, len(tail)
+        )
+        os.pwrite(self._spool.fileno(), tail, self._end)
+        self._end += len(tail)
+
+    def find(self, messages: Sequence[Message]) -> Ids | None:
+        """Return the prompt ids of the row with exactly this text, or None."""
+        place = self._places.get(text_key(messages))
+        if place is None:
+            return None
+        tail = np.frombuffer(os.pread(self._spool.fileno(), place.size, place.offset), dtype=np.uint32)
+        return np.concatenate([self._prefixes[place.prefix], tail])
+
+    def _prefix(self, prefix: Ids) -> int:
+        key = xxhash.xxh3_128_digest(prefix.tobytes())
+        if key not in self._prefix_index:
+            self._prefix_index[key] = len(self._prefixes)
+            self._prefixes.append(prefix.copy())
+        return self._prefix_index[key]
+
+
+def text_key(messages: Sequence[Message]) -> bytes:
+    """Return a 128-bit hash of a conversation. Lengths go in, so that no two split texts look alike."""
+    key = xxhash.xxh3_128()
+    for role, content in messages:
+        text = content.encode()
+        key.update(f"{role}\0{len(text)}\0".encode())
+        key.update(text)
+    return key.digest()

@@ -1,0 +1,65 @@
+"""Runs a rehearsal on a socket until it is interrupted, through the restart that a fault may ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from wlgen.errors import error
+from wlgen.rehearse.app import application
+from wlgen.rehearse.simulation import Simulation
+
+_DOWN_SECONDS = 1.0
+_LAST_ANSWER_SECONDS = 0.05  # for the answer that makes the count full to reach its client
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 takes a free one. WlgenError where the address cannot be had."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=1024)
+    except OSError as failure:
+        remedy = "Choose another --port, or 0 for any free one."
+        place = f"{host}:{port}"
+        raise error(place, expected="a free address", found=str(failure), remedy=remedy) from failure
+
+
+def serve(listener: socket.socket, new_simulation: Callable[[int], Simulation]) -> None:
+    """Serve until interrupted. new_simulation: number of restarts so far -> one life of the server."""
+    host, port = listener.getsockname()[:2]
+    restarts = 0
+    while True:
+        simulation = new_simulation(restarts)
+        again = asyncio.run(_one_life(listener, simulation))
+        if not again:
+            return
+        restarts += 1
+        listener.close()
+        asyncio.run(asyncio.sleep(_DOWN_SECONDS))
+        listener = listen(host, port)
+
+
+async def _one_life(listener: socket.socket, simulation: Simulation) -> bool:
+    """Serve one life; return whether it ended because the fault `restart` struck."""
+    config = uvicorn.Config(
+        application(simulation),
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+        server_header=False,
+    )
+    server = uvicorn.Server(config)
+
+    async def strike() -> None:
+        await simulation.restart_due.wait()
+        await asyncio.sleep(_LAST_ANSWER_SECONDS)
+        server.should_exit = server.force_exit = True
+
+    striking = asyncio.create_task(strike())
+    await server.serve(sockets=[listener])
+    striking.cancel()
+    return simulation.restart_due.is_set()

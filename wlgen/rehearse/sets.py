@@ -1,0 +1,53 @@
+"""Named sets: what a rehearsal takes from them, the encoding of the server and the rows it will meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from wlgen import spec_file
+from wlgen.build import load_encoding
+from wlgen.encodings import Encoding, deepseek_v4
+from wlgen.errors import Problem, WlgenError
+from wlgen.recall import prompt_ids
+from wlgen.rehearse.known import KnownRows
+from wlgen.workload import MANIFEST, Workload, open_workload
+
+
+def open_sets(folders: Sequence[Path]) -> list[Workload]:
+    """Open built sets; WlgenError where they were built for servers that encode differently."""
+    workloads = [open_workload(folder) for folder in folders]
+    problems = [
+        Problem(
+            place=str(workload.folder),
+            expected=f"the encoding of {workloads[0].folder}, {workloads[0].manifest.spec['encoding']}",
+            found=str(workload.manifest.spec["encoding"]),
+            remedy="One server has one encoding: rehearse them apart.",
+        )
+        for workload in workloads
+        if workload.manifest.encoding != workloads[0].manifest.encoding
+    ]
+    if problems:
+        raise WlgenError(*problems)
+    return workloads
+
+
+def set_encoding(workload: Workload) -> Encoding:
+    """Return the encoding that a set was built with."""
+    spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
+    return load_encoding(spec)
+
+
+def known_rows(workloads: Sequence[Workload], report: Callable[[int], None] = lambda _: None) -> KnownRows:
+    """Return the rows of the sets with their ids; report is told how many there are as they come."""
+    known = KnownRows()
+    for workload in workloads:
+        for row, ids in prompt_ids(workload):
+            known.add(row, ids)
+            report(len(known))
+    return known
+
+
+def default_encoding() -> Encoding:
+    """Return the encoding of a rehearsal without a set: DeepSeek V4 in chat mode."""
+    return deepseek_v4.load(deepseek_v4.Options(), place="--set")

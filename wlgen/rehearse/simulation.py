@@ -1,0 +1,149 @@
+"""The simulated engine: prompts become ids, requests find their rank, and faults strike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import numpy as np
+
+from wlgen.encodings import Encoding, Message
+from wlgen.rehearse import Ids, Settings
+from wlgen.rehearse.answers import Answer
+from wlgen.rehearse.asks import Ask, RefusedError
+from wlgen.rehearse.faults import THINKING_TOKENS, Strikes
+from wlgen.rehearse.filler import Filler
+from wlgen.rehearse.known import KnownRows
+from wlgen.rehearse.ranks import Balancer, PrefixCache, Rank
+
+
+class CutStreamError(ConnectionError):
+    """Breaks a stream on purpose."""
+
+
+class Simulation:
+    """One life of the server, from start to restart."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        encoding: Encoding,
+        known: KnownRows,
+        new_cache: Callable[[], PrefixCache],
+    ) -> None:
+        self.settings = settings
+        self.encoding = encoding
+        self.known = known
+        self.ranks = [
+            Rank(index=n, engine=settings.engine, times=settings.times, new_cache=new_cache)
+            for n in range(settings.ranks)
+        ]
+        self.restart_due = asyncio.Event()
+        self._served = 0
+        self._filler = Filler(encoding)
+        self._balancer = Balancer(self.ranks, settings.engine)
+        faults = settings.faults
+        self._no_usage, self._no_cached = Strikes(faults.no_usage), Strikes(faults.no_cached)
+        self._error, self._cut = Strikes(faults.error), Strikes(faults.cut)
+        self._stall = Strikes(faults.stall)
+
+    async def prompt(self, ask: Ask) -> Ids:
+        """Return a request's prompt ids; RefusedError where they do not fit the model."""
+        if ask.ids is not None:
+            ids = np.array(ask.ids, dtype=np.uint32)
+        elif ask.messages is not None:
+            ids = await self.chat_ids(ask.messages, ask.template_kwargs)
+        else:
+            ids = await self.text_ids(ask.text or "")
+        most = self.settings.max_model_len
+        if len(ids) + ask.output_len > most:
+            asked = f"{len(ids)} prompt and {ask.output_len} output tokens"
+            raise RefusedError(400, f"maximum context length is {most} tokens, but {asked} were asked for")
+        return ids
+
+    async def chat_ids(self, messages: tuple[Message, ...], template_kwargs: Mapping[str, object]) -> Ids:
+        """Return the ids of a conversation as this server frames it: shape (prompt_len,)."""
+        ids = self.known.find(messages)
+        if ids is None:
+            encoded = await asyncio.to_thread(self.encoding.prompt_ids, messages)
+            ids = np.array(encoded, dtype=np.uint32)
+        preamble = self._preamble(template_kwargs)
+        return ids if not preamble else np.concatenate([ids[:1], self._filler.ids(preamble), ids[1:]])
+
+    async def text_ids(self, text: str) -> Ids:
+        """Return the ids of a text for completions: shape (prompt_len,)."""
+        ids = None if self.encoding.chat else self.known.find((Message("user", text),))
+        if ids is None:
+            ids = np.array(await asyncio.to_thread(self.encoding.encode, text), dtype=np.uint32)
+        return ids
+
+    def rank(self, ask: Ask) -> Rank:
+        """Return the rank that serves a request; RefusedError where it names one that does not exist."""
+        pinned = ask.dp_rank
+        if pinned is None or self.settings.faults.ignore_pins:
+            return self._balancer.choose()
+        if not 0 <= pinned < len(self.ranks):
+            raise RefusedError(400, f"data_parallel_rank {pinned} is out of range [0, {len(self.ranks)})")
+        return self.ranks[pinned]
+
+    def answer(self, ask: Ask, prompt: Ids) -> Answer:
+        """Return the empty answer of a request; RefusedError where the fault `error` strikes."""
+        if self._error.next():
+            raise RefusedError(500, "Internal Server Error: the fault `error` of this rehearsal")
+        settings = self.settings
+        return Answer(
+            ask=ask,
+            model=settings.model,
+            engine=settings.engine,
+            prompt=prompt,
+            filler=self._filler,
+            usage=not self._no_usage.next(),
+            cached=not self._no_cached.next(),
+        )
+
+    async def stream(self, answer: Answer, rank: Rank) -> AsyncIterator[bytes]:
+        """Yield the answer's events; raises CutStreamError where the fault `cut` strikes."""
+        cut, total = self._cut.next(), answer.ask.output_len
+        await self._maybe_stall()
+        yield answer.first()
+        sent = 0
+        async for cached_len, done in rank.run(answer.prompt, answer.filler.ids(total)):
+            yield answer.events(sent, done, cached_len)
+            sent = done
+            if cut and 2 * sent >= total:
+                raise CutStreamError
+        self._ended(rank)
+        yield answer.last(cached_len)
+
+    async def whole(self, answer: Answer, rank: Rank) -> bytes:
+        """Return the answer of a request that does not stream; raises CutStreamError as stream does."""
+        await self._maybe_stall()
+        if self._cut.next():
+            raise CutStreamError
+        async for progress in rank.run(answer.prompt, answer.filler.ids(answer.ask.output_len)):
+            cached_len = progress.cached_len
+        self._ended(rank)
+        return answer.whole(cached_len)
+
+    def _preamble(self, template_kwargs: Mapping[str, object]) -> int:
+        """Return the tokens that stand before the user's text because a request did not switch them off.
+
+        Source: vLLM 0.32.0 serves DeepSeek V4 in thinking mode unless chat_template_kwargs say otherwise.
+        """
+        if self.settings.faults.thinking:
+            return self.settings.faults.thinking
+        wanted = self.encoding.server_kwargs.items()
+        off = all(template_kwargs.get(key) == value for key, value in wanted)
+        return 0 if off or self.settings.engine != "vllm" else THINKING_TOKENS
+
+    async def _maybe_stall(self) -> None:
+        if self._stall.next():
+            await asyncio.Event().wait()
+
+    def _ended(self, rank: Rank) -> None:
+        self._served += 1
+        if self._served == self.settings.faults.restart:
+            self.restart_due.set()
+        if rank.index == self.settings.faults.lose_cache:
+            rank.flush()
