@@ -43,6 +43,7 @@ PROBES = (
     "The quiet farmer painted the old bridge near the market. The river reached the harbor. " * 40
     + "The end.",
 )
+NEIGHBOURS = ("The river", "the quiet lamps", "Some 42")  # no full stop at the end
 LONG = "The quiet farmer painted the old bridge. " * 25_000 + "The end."  # finds a template that cuts at 1 MB
 
 
@@ -113,24 +114,42 @@ def _prove_texts(render: Render, roles: Sequence[str], gaps: Sequence[str], plac
 def _gap_ids(
     tokenizer: Tokenizer, roles: Sequence[str], gaps: Sequence[str], place: str
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the ids of each gap: tokens of the marked conversation that no body beside the gap changes."""
-    marked = marked_bodies(roles)
-    total = len(tokenizer.encode(_joined(gaps, marked), add_special_tokens=False).ids)
+    """Return the ids of each gap: tokens that no body beside it changes, whatever the other bodies are."""
     probes = [*PROBES, *vocabulary_probes(tokenizer)]
+    conversations = [marked_bodies(roles)]
+    if len(roles) > 1:  # a full stop at a body's end may hide that its last word joins the next body
+        conversations += [[NEIGHBOURS[(n + k) % len(NEIGHBOURS)] for n in range(len(roles))] for k in (0, 1)]
+    found = [
+        _kept_ids(tokenizer, roles, gaps, bodies, probes=probes, place=place) for bodies in conversations
+    ]
+    if found.count(found[0]) < len(found):
+        raise _refused(place, "one that joins messages, so that their tokens merge")
+    return found[0]
+
+
+def _kept_ids(
+    tokenizer: Tokenizer,
+    roles: Sequence[str],
+    gaps: Sequence[str],
+    bodies: list[str],
+    *,
+    probes: list[str],
+    place: str,
+) -> tuple[tuple[int, ...], ...]:
+    """Put each probe into each message in turn; return the runs of tokens that stay."""
+    ids = tokenizer.encode(_joined(gaps, bodies), add_special_tokens=False).ids
     starts, stops = [0], []
     for number in range(len(roles)):
-        texts = [_joined(gaps, [*marked[:number], body, *marked[number + 1 :]]) for body in probes]
-        texts.append(_joined(gaps, marked))
-        found = [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        texts = [_joined(gaps, [*bodies[:number], body, *bodies[number + 1 :]]) for body in probes]
+        found = [ids, *(e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False))]
         stops.append(_common(found))
-        starts.append(total - _common([ids[::-1] for ids in found]))
+        starts.append(len(ids) - _common([run[::-1] for run in found]))
         if stops[number] > starts[number + 1]:
             raise _refused(place, "a tokenizer that gives different texts the same tokens")
         if starts[number] > stops[number]:
             pair = f"{_named(roles, number - 1)} and {_named(roles, number)}"
             raise _refused(place, f"one that joins {pair}, so that their tokens merge")
-    stops.append(total)
-    ids = found[-1]
+    stops.append(len(ids))
     return tuple(tuple(ids[start:stop]) for start, stop in zip(starts, stops, strict=True))
 
 
