@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from pydantic import Field
+
 from wlgen.cache_rules import CacheRule
 from wlgen.cache_rules._forced import forced
 from wlgen.strict import Strict
 
 PAGE_SIZE = 256
 SLIDING_WINDOW = 128
+WINDOW_PAGE = 64
 
 
 class Options(Strict):
@@ -17,6 +20,7 @@ class Options(Strict):
 
     page_size: Annotated[int, forced(PAGE_SIZE, "vLLM forces --block-size for DeepSeek-V4")] = PAGE_SIZE
     speculative: bool = False
+    retention: Annotated[int, Field(ge=0, multiple_of=PAGE_SIZE)] = 0
 
 
 def rule(options: Options, *, place: str) -> CacheRule:  # noqa: ARG001 (any option that passes is a rule)
@@ -28,4 +32,6 @@ def rule(options: Options, *, place: str) -> CacheRule:  # noqa: ARG001 (any opt
         hit_quantum=PAGE_SIZE,
         speculative=options.speculative,
         sliding_window=SLIDING_WINDOW,
+        window_page=WINDOW_PAGE,
+        retention=options.retention,
     )

@@ -1,0 +1,147 @@
+"""SGLang's radix tree over full and sliding-window attention, replayed, with DeepSeek-V4's on an NPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from wlgen.cache_rules import CacheRule, Match
+from wlgen.cache_rules._radix import RadixCache
+from wlgen.cache_rules._tree import Node
+from wlgen.pages import ceil_to, floor_to
+
+CHUNK = 8192
+DECODE_INTERVAL = 128  # tokens that leave the window before a decoding request frees them
+
+
+@dataclass(slots=True, kw_only=True)
+class _Request:
+    """A running request. Positions count units of the key: tokens, or bigrams under EAGLE/MTP.
+
+    protected: how far the tree owns it. freed: how far the slots of its window are gone. junction: a prefix
+    it found held, without a live window, which it is to publish.
+    """
+
+    hit: Node
+    key: bytes
+    protected: int
+    junction: int
+    freed: int = 0
+
+
+class WindowRadixCache(RadixCache):
+    """A node is live while the window's KV of its tokens is kept; a hit needs a live window before it.
+
+        | tombstone ......... | window | tombstone ....... | window |
+        root      a chunk's end, or a junction      the prompt's end
+
+    One request is prefilled at a time, in chunks of `chunk` tokens; what each chunk leaves behind its window
+    is freed. A request that finds more of its prefix held than it may use publishes that prefix first, so
+    that the next one hits there.
+    Source: SGLang 0.5.23 components/swa, common.free_swa_out_of_window_slots, npu/dsv4/c128_sidecar_component.
+    """
+
+    def __init__(self, rule: CacheRule, capacity: int | None = None, chunk: int = CHUNK) -> None:
+        super().__init__(rule, capacity)
+        self._chunk = chunk
+        self._window = rule.sliding_window
+        self._tail = ceil_to(max(self._window, rule.page_size), rule.page_size)
+
+    def _usable(self, node: Node) -> Node:
+        hit: Node | None = None
+        window, quantum = self._window * self._width, self.rule.hit_quantum * self._width
+        while node.parent is not None:
+            if not node.live:
+                hit = None
+            elif hit is None and node.end % quantum == 0:
+                hit = node
+            if hit is not None and hit.end - node.start >= window:
+                return hit
+            node = node.parent
+        return hit or node
+
+    def _keep(self, match: Match, key: bytes, total: int) -> None:
+        hit: Node = match.path.hit
+        prompt_len = len(match.path.ids)
+        junction = floor_to(match.held_len, self.rule.hit_quantum)
+        request = _Request(hit=hit, key=key, protected=match.cached_len, junction=junction)
+        for end in self._chunk_ends(match.cached_len, prompt_len):
+            self._publish(request, end, finished=end == total)
+        if total > prompt_len:
+            self._decode(request, prompt_len + 1, total)
+            self._publish(request, total, finished=True)
+
+    def _chunk_ends(self, start: int, prompt_len: int) -> Iterator[int]:
+        """Yield where each prefill chunk ends; only a first chunk that is cut short ends on a page."""
+        first = self._chunk
+        if ceil_to(prompt_len - start, self.rule.page_size) > first:
+            first = floor_to(first, self.rule.page_size)
+        end = min(start + first, prompt_len)
+        yield end
+        while end < prompt_len:
+            end = min(end + self._chunk, prompt_len)
+            yield end
+
+    def _publish(self, request: _Request, tokens: int, *, finished: bool) -> None:
+        """Insert the first `tokens` of a request, or only its junction where that is reached now."""
+        ahead = self.rule.lookahead
+        junction = request.junction
+        branch = request.protected < junction and junction + ahead <= tokens
+        units = junction if branch else max(0, tokens - ahead)
+        if self.rule.hit_quantum != self.rule.page_size:
+            units = floor_to(units, self.rule.hit_quantum)
+        if not finished:
+            self._free(request, units - 1)
+        end = floor_to(units, self.rule.page_size)
+        if end == 0:
+            return
+        self._insert(request, end)
+        request.protected = end
+        if branch:
+            request.junction = 0
+            if not finished:
+                self._free(request, tokens - ahead - 1)
+
+    def _free(self, request: _Request, before: int) -> None:
+        """Free the window's slots that position `before` no longer reads, by whole pages."""
+        if before - self._window < request.freed + 1:
+            return
+        request.freed = max(request.freed, request.protected)
+        freed = floor_to(max(0, before - self._tail), self.rule.page_size)
+        request.freed = max(request.freed, freed)
+
+    def _decode(self, request: _Request, start: int, total: int) -> None:
+        """Free what leaves the window while outputs are computed; the first step frees nothing."""
+        ahead = self._window + DECODE_INTERVAL
+        before = max(start, request.freed + ahead)
+        while before < total:
+            self._free(request, before)
+            before = max(before + 1, request.freed + ahead)
+
+    def _insert(self, request: _Request, end: int) -> None:
+        """Add a request's first `end` units: live from `freed` on, also where the tree held them dead."""
+        tree, width, key = self._tree, self._width, request.key
+        stop, freed = end * width, request.freed * width
+        node, at = tree.walk(request.hit, key, stop)
+        node = tree.cut(node, at) if at < node.end else node
+        for held in node.line():
+            if held.end > max(request.protected * width, freed) and not held.live:
+                if held.start < freed:
+                    tree.cut(held, freed)
+                held.live = True
+        if at < stop:
+            node = self._add_leaf(node, key, stop, freed)
+        tree.use(node)
+
+    def _add_leaf(self, parent: Node, key: bytes, stop: int, freed: int) -> Node:
+        """Add a leaf, split where its window begins, at its last window, and at each quantum."""
+        tree, start = self._tree, parent.end
+        leaf = tree.add(parent, key, stop, stop > freed)
+        quantum, tail = self.rule.hit_quantum * self._width, ceil_to(self._window, self.rule.page_size)
+        cuts = {freed, max(freed, stop - tail * self._width)} if leaf.live else set()
+        if self.rule.hit_quantum != self.rule.page_size:
+            cuts.update(range(floor_to(start, quantum) + quantum, stop, quantum))
+        for at in sorted(at for at in cuts if start < at < stop):
+            above = tree.cut(leaf, at)
+            above.live = leaf.live and above.start >= freed
+        return leaf

@@ -1,0 +1,19 @@
+"""The cache of a rule: one for each DP rank, to be replayed."""
+
+from __future__ import annotations
+
+from wlgen.cache_rules import CacheRule, PrefixCache
+from wlgen.cache_rules._blocks import BlockCache
+from wlgen.cache_rules._blocks_window import WindowBlockCache
+from wlgen.cache_rules._radix import RadixCache
+from wlgen.cache_rules._radix_window import CHUNK, WindowRadixCache
+
+
+def new_cache(rule: CacheRule, capacity: int | None = None, *, chunk: int = CHUNK) -> PrefixCache:
+    """Return an empty cache of `capacity` tokens, None for no limit.
+
+    chunk: tokens of a prefill chunk, which decides where SGLang keeps a sliding window; vLLM ignores it.
+    """
+    if rule.engine == "vllm":
+        return WindowBlockCache(rule, capacity) if rule.hybrid else BlockCache(rule, capacity)
+    return WindowRadixCache(rule, capacity, chunk) if rule.hybrid else RadixCache(rule, capacity)
