@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,12 @@ from wlgen.readers._usage import count, counts, seconds, text_sha256
 
 _IDS = ("row_id", "wl_id", "custom_id", "id")  # an OpenAI batch line has an id of its own beside custom_id
 _OK = 200
+_OPENING = re.compile(rb'\s*\{\s*"(row_id|wl_id|custom_id|id)"\s*:')
+
+
+def claims(opening: bytes) -> bool:
+    """Return whether the file opens as an object whose first key is an id."""
+    return _OPENING.match(opening) is not None
 
 
 def read(source: Source) -> Iterator[Result | Problem]:

@@ -1,0 +1,61 @@
+"""The answer of an audit as JSON values: what `wlgen audit --json` prints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from wlgen.audit import Audit, Outcome, Share, Summary, timed_split
+
+
+def answer(audit: Audit) -> dict[str, Any]:
+    """Return the audit as JSON values. Ratios are of prompt tokens; null is NOT_OBSERVED.
+
+    promises: as observed; planned: as the set was built. findings: one a broken promise.
+    """
+    observed = audit.promises
+    return {
+        "set": audit.name,
+        "splits": list(audit.splits),
+        "ok": not audit.findings and not audit.problems,
+        "rows": len(audit.outcomes),
+        "results": audit.results,
+        "results_of_other_splits": audit.elsewhere,
+        "assumed_zero": audit.assumed_zero,
+        "promises": {
+            "configured": observed.configured,
+            "aggregate": _ratio(observed.aggregate),
+            "per_request_min": _ratio(observed.per_request_min),
+        },
+        "planned": asdict(audit.planned),
+        "findings": [asdict(finding) for finding in audit.findings],
+        "diagnosis": [asdict(diagnosis) for diagnosis in audit.diagnosis],
+        "by_split": [_summary(summary) for summary in audit.by_split],
+        "by_rank": [_summary(summary) for summary in audit.by_rank],
+        "worst": [_worst(outcome) for outcome in audit.worst],
+        "windows_of": timed_split(audit.splits),
+        "windows": [asdict(window) for window in audit.windows],
+        "problems": [str(problem) for problem in audit.problems],
+    }
+
+
+def _ratio(share: Share | None) -> float | None:
+    return None if share is None else share.ratio
+
+
+def _summary(summary: Summary) -> dict[str, Any]:
+    whole = {name: getattr(summary, name) for name in ("split", "dp_rank", "rows", "observed", "findings")}
+    return whole | {name: _ratio(getattr(summary, name)) for name in ("minimum", "p1", "p50", "mean")}
+
+
+def _worst(outcome: Outcome) -> dict[str, Any]:
+    cached, prompt = outcome.share or (0, 0)
+    row = outcome.row
+    return {
+        "id": row.id,
+        "dp_rank": row.dp_rank,
+        "cached_tokens": cached,
+        "prompt_tokens": prompt,
+        "ratio": _ratio(outcome.share),
+        "planned_cached_len": row.cached_len,
+    }

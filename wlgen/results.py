@@ -1,0 +1,94 @@
+"""Result files on disk: found, recognised and opened, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+from wlgen import readers, registry
+from wlgen.errors import Problem, WlgenError
+from wlgen.readers import Reader, Result, Source
+
+OPENING = 4096  # bytes by which a client is recognised
+SUFFIXES = (".json", ".jsonl")
+
+
+def read_results(
+    paths: Sequence[Path], client: str | None = None
+) -> Iterator[tuple[str, Iterator[Result | Problem]]]:
+    """Yield (name, results) of each file; a folder stands for the result files below it.
+
+    client: the reader's name; None recognises each file by its opening. Consume a file's results before
+    asking for the next. WlgenError, before anything is read, lists every path that cannot be used.
+    """
+    chosen = _choose(paths, client)
+    return (_opened(path, reader) for path, reader in chosen)
+
+
+def _opened(path: Path, reader: Reader) -> tuple[str, Iterator[Result | Problem]]:
+    return str(path), _results(path, reader)
+
+
+def _results(path: Path, reader: Reader) -> Iterator[Result | Problem]:
+    def beside(relative: str) -> Path | None:
+        other = path.parent / relative
+        return other if other.is_file() else None
+
+    with path.open("rb") as content:
+        yield from reader.read(Source(name=str(path), content=content, beside=beside))
+
+
+def _choose(paths: Sequence[Path], client: str | None) -> list[tuple[Path, Reader]]:
+    known = registry.names(readers)
+    wanted = known if client is None else [client]
+    loaded = [cast("Reader", registry.load(readers, name, place="--client")) for name in wanted]
+    chosen: list[tuple[Path, Reader]] = []
+    problems: list[Problem] = []
+    for path in paths:
+        if path.is_dir():
+            below = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and not _is_extra(p))
+            found = [(p, reader) for p in below if (reader := _recognised(p, loaded))]
+            if not found:
+                expected = f"result files of {client or 'a known client'} below it"
+                found_files = f"{len(below)} .json and .jsonl files, none of them one"
+                problems.append(Problem(place=str(path), expected=expected, found=found_files))
+            chosen += found
+        elif problem := _unreadable(path):
+            problems.append(problem)
+        elif client is not None:
+            chosen.append((path, loaded[0]))
+        elif reader := _recognised(path, loaded):
+            chosen.append((path, reader))
+        else:
+            remedy = f"Name the client with --client: {', '.join(known)}."
+            expected = "a result file whose client can be recognised"
+            problems.append(Problem(place=str(path), expected=expected, found="another file", remedy=remedy))
+    if problems:
+        raise WlgenError(*problems)
+    return [(p, reader) for p, reader in chosen if len(chosen) == 1 or not _is_extra(p)]
+
+
+def _is_extra(path: Path) -> bool:
+    # AISBench repeats the failed records of its details, and keeps parts of an unfinished run in tmp/.
+    return path.name.endswith("_failed.jsonl") or path.parent.name == "tmp"
+
+
+def _recognised(path: Path, loaded: Sequence[Reader]) -> Reader | None:
+    with path.open("rb") as content:
+        opening = content.read(OPENING)
+    claiming = [reader for reader in loaded if reader.claims(opening)]
+    return claiming[0] if len(claiming) == 1 else None
+
+
+def _unreadable(path: Path) -> Problem | None:
+    try:
+        with path.open("rb") as content:
+            empty = not content.read(1)
+    except OSError as failure:
+        found = failure.strerror or str(failure)
+    else:
+        if not empty:
+            return None
+        found = "an empty file"
+    return Problem(place=str(path), expected="a result file", found=found)
