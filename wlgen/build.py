@@ -13,7 +13,7 @@ from wlgen.compose import Composed, Composer
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
 from wlgen.lexicon import Lexicon
-from wlgen.plan import Plan
+from wlgen.plan import LEAD, Plan
 from wlgen.prove import Prover
 from wlgen.solve import solve
 from wlgen.spec import Spec
@@ -61,9 +61,8 @@ def blueprint(spec: Spec, encoding: Encoding | None = None) -> Blueprint:
     lexicon = Lexicon(encoding, spec.random_seed)
     module = registry.load(tasks, spec.requests.task.name, place=spec.place)
     task: Task = module.make(spec.requests.task.options, lexicon, place=spec.place)
-    return Blueprint(
-        spec=spec, encoding=encoding, lexicon=lexicon, task=task, plan=solve(spec, encoding, task)
-    )
+    plan = solve(spec, encoding, LEAD + task.least_own(spec.requests.output_len))
+    return Blueprint(spec=spec, encoding=encoding, lexicon=lexicon, task=task, plan=plan)
 
 
 def load_encoding(spec: Spec) -> Encoding:
@@ -108,32 +107,21 @@ def manifest(ready: Blueprint, files: Sequence[FileProof], proof: Mapping[str, A
     """Return the manifest of a plan and its files."""
     plan, spec = ready.plan, ready.spec
     order = {row_file(s, r): i for i, (s, r) in enumerate(_files(range(spec.dp_ranks)))}
+    built = sorted({r for s, r in _files(range(spec.dp_ranks)) if row_file(s, r) in {f.path for f in files}})
     per_rank = {s: [plan.count(s, r) for r in range(spec.dp_ranks)] for s in SPLITS}
     return Manifest(
         format=FORMAT,
         name=spec.name,
         spec=spec.content,
         spec_sha256=spec_file.fingerprint(spec.content),
-        encoding=encoding_proof(ready.encoding),
+        encoding=ready.encoding.proof(),
         cache=spec.cache,
         promises=plan.promises,
         splits={s: {"rows": sum(counts), "per_rank": counts} for s, counts in per_rank.items()},
+        ranks=built,
         files=tuple(sorted(files, key=lambda f: order[f.path])),
         proof=proof,
     )
-
-
-def encoding_proof(encoding: Encoding) -> dict[str, Any]:
-    """Return what the manifest keeps of an encoding: its name, the tokenizer's hash and the framing."""
-    framing = encoding.frame(("user",))
-    return {
-        "name": encoding.name,
-        "tokenizer_sha256": encoding.tokenizer_sha256,
-        "head_ids": list(framing.ids[0]),
-        "tail_ids": list(framing.ids[-1]),
-        "chat": encoding.chat,
-        "server_kwargs": dict(encoding.server_kwargs),
-    }
 
 
 class _Rows:
@@ -183,7 +171,7 @@ def _reusable(folder: Path, spec: Spec, encoding: Encoding) -> Workload | None:
     same_spec = (
         old.manifest.spec_sha256 == spec_file.fingerprint(spec.content) and old.manifest.spec == spec.content
     )
-    return old if same_spec and old.manifest.encoding == encoding_proof(encoding) else None
+    return old if same_spec and old.manifest.encoding == encoding.proof() else None
 
 
 def _proved(old: Workload) -> dict[str, FileProof]:

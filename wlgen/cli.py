@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import pkgutil
 import sys
 
@@ -35,9 +34,6 @@ def main() -> None:
         for problem in failure.problems:
             sys.stderr.write(f"wlgen: {problem}\n")
         sys.exit(2)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
     except Exception:  # noqa: BLE001 (the last line of defence, with its traceback)
         import traceback  # noqa: PLC0415 (only when a bug needs it)
 

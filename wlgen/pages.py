@@ -21,5 +21,8 @@ def least_tokens(ratio: Fraction, prompt_len: int) -> int:
 
 
 def percent(part: int, whole: int) -> str:
-    """Return part/whole as a percentage with four decimals, rounded down: 89.99999 must not read 90."""
-    return f"{part * 1_000_000 // whole / 10_000:.4f} %"
+    """Return part/whole as a percentage with four decimals. 89.99999 reads 89.9999: it must not read 90."""
+    parts, exact = part * 1_000_000, part * 1_000_000 // whole
+    nearest = (2 * parts + whole) // (2 * whole)
+    shown = exact if nearest // 10_000 > exact // 10_000 else nearest
+    return f"{shown // 10_000}.{shown % 10_000:04d} %"

@@ -6,26 +6,29 @@ from wlgen.cache_rules import CacheRule
 from wlgen.encodings import Encoding, Framing
 from wlgen.errors import WlgenError, error
 from wlgen.pages import floor_to, percent
-from wlgen.plan import LEAD, Plan
+from wlgen.plan import Plan
 from wlgen.spec import Spec
-from wlgen.tasks import Task
 from wlgen.workload import Bound
 
 
-def solve(spec: Spec, encoding: Encoding, task: Task) -> Plan:
-    """Return the plan of a spec; WlgenError says why none exists, in pages and tokens, and what would do."""
+def solve(spec: Spec, encoding: Encoding, least_own: int) -> Plan:
+    """Return the plan of a spec; WlgenError says why none exists, in pages and tokens, and what would do.
+
+    least_own: tokens of its own that the task needs in a check or formal row.
+    """
     framing = encoding.frame(("user",))
     cached, requests = spec.requests.cached, spec.requests
     bound = Bound(min_ratio=cached.min_ratio, tokens=cached.tokens, max_tokens=cached.max_tokens)
     prompt_len = requests.body_len + framing.tokens
-    own = LEAD + task.least_own(requests.output_len)
-    shared_len = _shared_len(spec, bound, framing, prompt_len, own)
+    shared_len = _shared_len(spec, bound, framing, prompt_len)
     cached_len = spec.cache.cached_len(shared_len, prompt_len)
     if cached_len > bound.most(prompt_len):
         raise _hits_the_head(spec, bound, framing, cached_len)
     unique = prompt_len - shared_len - len(framing.ids[-1])
-    if unique < own:
-        raise _no_room(spec, unique, own)
+    if cached_len < bound.least(prompt_len) or (unique < least_own and bound.min_ratio):
+        raise _out_of_reach(spec, bound, framing, least_own)
+    if unique < least_own:
+        raise _no_room(spec, unique, least_own)
     seed_len = _seed_len(spec, framing, shared_len, prompt_len)
     return Plan(
         spec=spec,
@@ -46,18 +49,15 @@ def in_pages(tokens: int, rule: CacheRule) -> str:
     return f"{tokens} tokens = {pages}{quanta}"
 
 
-def _shared_len(spec: Spec, bound: Bound, framing: Framing, prompt_len: int, own: int) -> int:
-    """Return the least shared_len that keeps the bound, framing head included."""
+def _shared_len(spec: Spec, bound: Bound, framing: Framing, prompt_len: int) -> int:
+    """Return the least shared_len that may keep the bound, framing head included."""
     rule, head = spec.cache, len(framing.ids[0])
     least = bound.least(prompt_len)
     if least == 0:
         return head
     if bound.tokens is not None:
         _refuse_inexact(spec, bound, prompt_len)
-    shared_len = max(rule.least_shared_len(least), head + 1)
-    if rule.cached_len(shared_len, prompt_len) < least or shared_len >= prompt_len:
-        raise _out_of_reach(spec, bound, framing, own)
-    return shared_len
+    return max(rule.least_shared_len(least), head + 1)
 
 
 def _refuse_inexact(spec: Spec, bound: Bound, prompt_len: int) -> None:
@@ -85,29 +85,26 @@ def _ratio(bound: Bound) -> str:
 
 
 def _out_of_reach(spec: Spec, bound: Bound, framing: Framing, own: int) -> WlgenError:
-    """Explain a bound that no prefix can reach, with the best that one can and the nearest body_len."""
-    rule = spec.cache
-    overhead = len(framing.ids[-1]) + own
+    """Explain a bound that no prefix can reach, with the best that one can and the nearest that works."""
+    rule, requests = spec.cache, spec.requests
+    behind = own + len(framing.ids[-1])
+    prompt_len = requests.body_len + framing.tokens
 
-    def best(prompt_len: int) -> int:
-        return rule.cached_len(max(0, prompt_len - overhead), prompt_len)
+    def best(length: int) -> int:
+        return rule.cached_len(max(0, length - behind), length)
 
-    prompt_len = spec.requests.body_len + framing.tokens
     reached = best(prompt_len)
-    steps = (floor_to(prompt_len, rule.hit_quantum) + k * rule.hit_quantum + overhead + 1 for k in range(64))
-    longer = next((n for n in steps if n > prompt_len and best(n) >= bound.least(n)), None)
-    remedies = (
-        [f"min_ratio: {reached * 10000 // prompt_len / 10000}"] if bound.tokens is None and reached else []
-    )
-    remedies += [f"body_len: {longer - framing.tokens}"] if longer else []
-    remedies += ["another cache rule"] if not remedies else []
+    longer = (floor_to(prompt_len, rule.hit_quantum) + k * rule.hit_quantum + behind for k in range(256))
+    works = next((n for n in longer if n > prompt_len and best(n) >= bound.least(n)), None)
+    remedies = [f"min_ratio: {reached * 10000 // prompt_len / 10000}"] if reached else []
+    remedies += [f"body_len: {works - framing.tokens}"] if works else []
     return error(
         spec.at("requests", "cached"),
-        expected=f"{bound.least(prompt_len)} of {prompt_len} prompt tokens cached for each request",
-        found=f"at best {in_pages(reached, rule)} = {percent(reached, prompt_len)} under the rule "
-        f"{rule.name}, whose hits come in multiples of {rule.hit_quantum}"
-        + (" less one (speculative)" * rule.speculative),
-        remedy=f"The nearest that passes: {', or '.join(remedies)}.",
+        expected=f"{bound.least(prompt_len)} of {prompt_len} prompt tokens cached for each request, "
+        f"and {own} tokens of its own (the task {requests.task.name} with output_len {requests.output_len})",
+        found=f"at best {in_pages(reached, rule)} = {percent(reached, prompt_len)}: under the rule "
+        f"{rule.name} hits come in multiples of {rule.hit_quantum}" + ", less one" * rule.speculative,
+        remedy=f"The nearest that passes: {' or '.join(remedies)}." if remedies else "Use a longer body_len.",
     )
 
 

@@ -56,6 +56,16 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One broken promise: the row's id (or a place, where it is of no row), expected and got."""
+
+    id: str
+    promise: str
+    expected: int | str
+    got: int | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileProof:
     """One file of the set: path relative to the set's folder with forward slashes, its sha256, its rows."""
 
@@ -97,7 +107,8 @@ class Manifest:
 
     spec: the normalised spec. encoding: {name, tokenizer_sha256, head_ids, tail_ids, server_kwargs, chat}.
     cache: the rule's fields. splits: rows a split and rank, {split: {"rows": n, "per_rank": [..]}}.
-    proof: how exactness was proved.
+    ranks: those whose files are here; a build of some ranks alone has not all. proof: how exactness was
+    proved.
     """
 
     format: str
@@ -108,6 +119,7 @@ class Manifest:
     cache: CacheRule
     promises: Promises
     splits: Mapping[str, Mapping[str, Any]]
+    ranks: Sequence[int]
     files: tuple[FileProof, ...]
     proof: Mapping[str, Any]
 

@@ -67,3 +67,15 @@ class Encoding:
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         """Return the server's ids for a whole conversation: the reference for every promise."""
         return self.encode(self.render(messages))
+
+    def proof(self) -> dict[str, object]:
+        """Return what a manifest keeps of the encoding: the tokenizer's hash and a message's framing."""
+        framing = self.frame(("user",))
+        return {
+            "name": self.name,
+            "tokenizer_sha256": self.tokenizer_sha256,
+            "head_ids": list(framing.ids[0]),
+            "tail_ids": list(framing.ids[-1]),
+            "chat": self.chat,
+            "server_kwargs": dict(self.server_kwargs),
+        }
