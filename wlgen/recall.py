@@ -12,44 +12,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wlgen import spec_file
-from wlgen.build import blueprint, load_encoding
+from wlgen.build import Blueprint, blueprint, load_encoding
 from wlgen.errors import WlgenError, error
-from wlgen.workload import MANIFEST, SPLITS, Row, Split, Workload, read_rows
+from wlgen.plan import RowPlan
+from wlgen.workload import MANIFEST, SPLITS, Row, Split, Workload
 
 Ids = NDArray[np.uint32]
+
+
+class Recall:
+    """The ids of a set's rows, which may come from several files in turn, each file's in its order.
+
+    A row that the manifest's spec does not compose to is encoded.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
+        self._encoding = load_encoding(spec)
+        self._plans: dict[tuple[Split, int], Iterator[RowPlan]] = {}
+        try:
+            self._ready: Blueprint | None = blueprint(spec, self._encoding)
+        except WlgenError:  # a corpus that is not here any more: the rows' text still is
+            self._ready = None
+        self._composer = self._ready.composer() if self._ready else None
+
+    def ids(self, row: Row) -> Ids:
+        """Return the row's prompt ids, shape (prompt_len,); WlgenError where none have its prompt_sha256."""
+        plan = self._plan(row)
+        composed = self._composer.compose(plan) if self._composer and plan else None
+        if composed and composed.prompt_sha256 == row.prompt_sha256:
+            return composed.prompt_ids
+        ids = np.array(self._encoding.prompt_ids(row.messages), dtype=np.uint32)
+        if hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest() != row.prompt_sha256:
+            raise error(
+                f"row {row.id}",
+                expected=f"prompt ids of sha256 {row.prompt_sha256}",
+                found="a text with other ids",
+                remedy="Run `wlgen verify` on the set.",
+            )
+        return ids
+
+    def _plan(self, row: Row) -> RowPlan | None:
+        file = (row.split, row.dp_rank)
+        if file not in self._plans:
+            self._plans[file] = self._ready.plan.rows(*file) if self._ready else iter(())
+        return next(self._plans[file], None)
 
 
 def prompt_ids(
     workload: Workload, splits: Sequence[Split] = SPLITS, ranks: Sequence[int] | None = None
 ) -> Iterator[tuple[Row, Ids]]:
-    """Yield each row with its prompt ids, shape (prompt_len,), in file order.
-
-    A row that the manifest's spec does not compose to is encoded. WlgenError where neither gives ids of the
-    row's prompt_sha256.
-    """
-    spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
-    encoding = load_encoding(spec)
-    try:
-        ready = blueprint(spec, encoding)
-    except WlgenError:  # a corpus that is not here any more: the rows' text still is
-        ready = None
-    composer = ready.composer() if ready else None
-    for split in SPLITS:
-        for proof in workload.files([split], ranks) if split in splits else ():
-            rank = int(proof.path.rsplit("-", 1)[1].removesuffix(".jsonl"))
-            plans = ready.plan.rows(split, rank) if ready else iter(())
-            for row in read_rows(workload.folder / proof.path):
-                plan = next(plans, None)
-                composed = composer.compose(plan) if composer and plan else None
-                if composed and composed.prompt_sha256 == row.prompt_sha256:
-                    yield row, composed.prompt_ids
-                    continue
-                ids = np.array(encoding.prompt_ids(row.messages), dtype=np.uint32)
-                if hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest() != row.prompt_sha256:
-                    raise error(
-                        f"row {row.id}",
-                        expected=f"prompt ids of sha256 {row.prompt_sha256}",
-                        found="a text with other ids",
-                        remedy="Run `wlgen verify` on the set.",
-                    )
-                yield row, ids
+    """Yield each row with its prompt ids, shape (prompt_len,), in file order."""
+    recall = Recall(workload)
+    for row in workload.rows(splits, ranks):
+        yield row, recall.ids(row)
