@@ -22,10 +22,10 @@ def odd_number(text: str) -> tuple[str, str]:
         value = int(bare, base)
         meant = int(bare) if prefix == "0" else value  # 012 was meant as 12, but 0x10 as 16
         return f"the {name} number {value}", f"Write {meant}, or quote it if it is text."
-    if "inf" in digits or "nan" in digits or len(digits) > MOST_DIGITS:
-        return "a number out of range", "Write a finite number of at most 64 bits."
-    plain = text.replace("_", "")
-    return f"the number {plain}, without its underscores", f"Write {plain}, or quote it if it is text."
+    if "_" in digits and len(digits) <= MOST_DIGITS:
+        plain = text.replace("_", "")
+        return f"the number {plain}, without its underscores", f"Write {plain}, or quote it if it is text."
+    return "a number out of range", "Write a finite number of at most 64 bits, or quote it if it is text."
 
 
 def number_remedy(text: str, *, quoted: bool) -> str:

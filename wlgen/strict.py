@@ -7,7 +7,10 @@ from pydantic_core import PydanticCustomError
 
 
 class Strict(BaseModel):
-    """A frozen model that takes no unknown key and converts no type."""
+    """A frozen model that takes no unknown key and converts no type.
+
+    A key added after a release defaults to None, which a spec's content leaves out: so old fingerprints hold.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

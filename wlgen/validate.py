@@ -40,34 +40,35 @@ def validate(model: type[M], value: object, path: KeyPath, problems: Problems) -
     except WlgenError as failure:  # from a kind's own validator
         problems.take(path, failure)
         return None
+    located = [(_location(value, detail), detail) for detail in details]
     meant: set[KeyPath] = set()  # missing keys that an unknown one was meant to be: one mistake, said once
     wrong: dict[KeyPath, list[ErrorDetails]] = {}
-    for detail in details:
+    for loc, detail in located:
         if detail["type"] == "extra_forbidden":
-            meant.add(_add_unknown(model, path, detail["loc"], problems))
+            meant.add(_add_unknown(model, path, loc, problems))
         elif detail["type"] != "missing":
-            wrong.setdefault(_reached(value, detail["loc"]), []).append(detail)
-    for detail in details:
-        if detail["type"] == "missing" and detail["loc"] not in meant:
-            remedy = f"Add it, for example {example}." if (example := _example(model, detail["loc"])) else ""
-            key = detail["loc"][-1]
-            problems.add(
-                (*path, *detail["loc"]), expected=f"the key {key}", found="no such key", remedy=remedy
-            )
+            wrong.setdefault(loc, []).append(detail)
+    for loc, detail in located:
+        if detail["type"] == "missing" and loc not in meant:
+            example = _example(model, loc)
+            remedy = f"Add it, for example {example}." if example else ""
+            problems.add((*path, *loc), expected=f"the key {loc[-1]}", found="no such key", remedy=remedy)
     for loc, alternatives in wrong.items():
-        _add_wrong(alternatives, _example(model, loc), (*path, *loc), problems)
+        # A mapping that fails inside is no whole number either, but that is not what is wrong with it.
+        if not any(other[: len(loc)] == loc != other for other, _ in located):
+            _add_wrong(alternatives, _example(model, loc), (*path, *loc), problems)
     return None
 
 
-def _reached(value: Any, loc: KeyPath) -> KeyPath:
-    """Return the keys of an error's location that are in the value; pydantic adds the branches of a union."""
+def _location(value: Any, detail: ErrorDetails) -> KeyPath:
+    """Return the keys that lead to an error; pydantic's location names the branches of a union too."""
     keys: list[str | int] = []
-    for key in loc:
+    for key in detail["loc"]:
         inside = key in value if isinstance(value, dict) else isinstance(value, list) and isinstance(key, int)
         if inside:
             value = value[key]
             keys.append(key)
-    return tuple(keys)
+    return (*keys, detail["loc"][-1]) if detail["type"] == "missing" else tuple(keys)
 
 
 def _add_unknown(model: type[BaseModel], path: KeyPath, loc: KeyPath, problems: Problems) -> KeyPath:

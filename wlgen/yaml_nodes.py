@@ -21,6 +21,7 @@ _INTEGERS = range(-(2**63), 2**64)  # what every reader of the manifest's JSON c
 _PLAIN_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,19})")
 _PLAIN_FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+][0-9]+)?")
 _NO_SPACE = re.compile(r"\s*\w+:[^\s:/]")
+_STUMBLES = ("mapping values are not allowed", "could not find expected ':'")
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")  # an escape in quotes can bring them in
 _TRUE = ("true", "yes", "on")
 _ONE_FILE = "Keep one spec a file: delete --- and what follows, or move it to a file of its own."
@@ -98,13 +99,17 @@ def _compose(text: str, source: str) -> tuple[_Composer, yaml.Node | None]:
     try:
         return composer, composer.get_single_node()
     except yaml.MarkedYAMLError as failure:
-        mark = failure.problem_mark or failure.context_mark
         said = failure.problem or str(failure)
         found, remedy = next(((f, r) for words, f, r in _SYNTAX if words in said), ("", ""))
         found = found or said.removeprefix("found ")
+        mark = failure.problem_mark or failure.context_mark
         line = mark.line if mark else composer.line
-        above = text.splitlines()[line - 1] if line else ""
-        if _NO_SPACE.match(above) and "mapping values" in said:  # YAML goes on, and stumbles a line later
+        # `body_len:16384` is text to YAML, which goes on and stumbles a line later.
+        if (
+            any(words in said for words in _STUMBLES)
+            and line
+            and _NO_SPACE.match(text.splitlines()[line - 1])
+        ):
             line, found, remedy = line - 1, "a colon without a space after it", "Put a space there."
         raise error(f"{source}:{line + 1}", expected="YAML", found=found, remedy=remedy) from failure
     except (ValueError, OverflowError) as failure:  # PyYAML takes "\U00110000" and huge versions to chr, int
@@ -147,15 +152,14 @@ class _Reading:
         return values
 
     def _key(self, node: yaml.Node, path: KeyPath) -> str | None:
-        line = node.start_mark.line + 1
         if not isinstance(node, yaml.ScalarNode):
             kind = "mapping" if isinstance(node, yaml.MappingNode) else "list"
             remedy = "Quote a value that holds {{ }}." if kind == "mapping" else ""
             found = f"a {kind} as a key"
-            self.problems.add(path, expected="keys that are text", found=found, remedy=remedy, line=line)
+            self.problems.add(path, expected="keys that are text", found=found, remedy=remedy)
             return None
         text = str(node.value)
-        self._lines.setdefault((*path, text), line)
+        self._lines.setdefault((*path, text), node.start_mark.line + 1)
         odd = self._odd.get(id(node)) or ("the merge key <<" if node.tag == f"{_TAG}merge" else "")
         if odd or node.tag != f"{_TAG}str":
             reading, _ = _reading(node)
@@ -191,22 +195,27 @@ class _Reading:
 
     def _number(self, node: yaml.Node, kind: str, path: KeyPath) -> Plain:
         text = str(node.value)
-        if kind == "int" and _PLAIN_INT.fullmatch(text) and int(text) in _INTEGERS:
-            return int(text)
-        if kind == "float" and _PLAIN_FLOAT.fullmatch(text) and math.isfinite(float(text)):
-            return float(text)
+        number = _plain_number(text) if kind != "timestamp" else None
+        if number is not None:
+            return number
         reading, remedy = _reading(node)
         found = f"{clip(text)}, which YAML reads as {reading}"
         self.problems.add(path, expected="plain decimal digits or quoted text", found=found, remedy=remedy)
         return text
 
 
+def _plain_number(text: str) -> int | float | None:
+    """Return the number that plain decimal digits are, or None for any other number of YAML 1.1."""
+    if _PLAIN_INT.fullmatch(text) and int(text) in _INTEGERS:
+        return int(text)
+    return float(text) if _PLAIN_FLOAT.fullmatch(text) and math.isfinite(float(text)) else None
+
+
 def _reading(node: yaml.Node) -> tuple[str, str]:
     """Return what YAML reads in an unquoted scalar that is not text, and what to write instead."""
     text, kind = str(node.value), node.tag.removeprefix(_TAG)
     if kind in ("int", "float"):
-        plain = _PLAIN_INT.fullmatch(text) or _PLAIN_FLOAT.fullmatch(text)
-        return ("a number", f"Quote it: {clip(text)!r}.") if plain else odd_number(text)
+        return odd_number(text) if _plain_number(text) is None else ("a number", f"Quote it: {clip(text)!r}.")
     if kind == "bool":
         return ("true" if text.lower() in _TRUE else "false"), f"Quote it: {clip(text)!r}."
     return {"timestamp": "a date"}.get(kind, kind), f"Quote it: {clip(text)!r}."
