@@ -16,7 +16,7 @@ from wlgen.figures import Figures, Setting, Timeline, figures
 from wlgen.findings import Finding, Promised, findings_of
 from wlgen.join import Joined, Rows, join
 from wlgen.readers import Result
-from wlgen.workload import Bound, Manifest, Promises, Row, Split
+from wlgen.workload import SPLITS, Bound, Manifest, Promises, Row, Split
 
 WORST = 10
 P1, P50 = Fraction(1, 100), Fraction(1, 2)
@@ -170,6 +170,13 @@ def audit(
         outcomes=outcomes,
         problems=tuple(joined.problems),
     )
+
+
+def parse_splits(names: Sequence[str]) -> tuple[Split, ...]:
+    """Return the splits of these names, once each and in the order a server meets them."""
+    if unknown := [name for name in names if name not in SPLITS]:
+        raise error("--split", expected=" or ".join(SPLITS), found=", ".join(unknown))
+    return tuple(split for split in SPLITS if split in names)
 
 
 def timed_split(splits: Sequence[Split]) -> Split:

@@ -1,0 +1,81 @@
+"""`wlgen audit`: what the server did, beside what the set promised, for each request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(  # noqa: PLR0917 (typer gives each option by name)
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The built set that was sent.")],
+    results: Annotated[
+        list[Path],
+        typer.Argument(metavar="RESULT...", help="Result files of the client, or folders of them."),
+    ],
+    client: Annotated[
+        str | None, typer.Option(help="Whose files they are; told from each file where absent.")
+    ] = None,
+    split: Annotated[
+        list[str] | None, typer.Option(help="A split to audit, may be given again: formal where absent.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="The client's limit, for the stable windows; the observed peak.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(min=1e-9, help="Planned requests a second.")] = None,
+    cards: Annotated[
+        int | None, typer.Option(min=1, help="Accelerators, for output tokens/s a card.")
+    ] = None,
+    absent_is_zero: Annotated[
+        bool,
+        typer.Option(
+            "--absent-is-zero", help="You know that the server leaves cached tokens out when they are 0."
+        ),
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page of the whole audit.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+) -> None:
+    """Audit a run: join its results to the rows of the set and check each promise for each request.
+
+    Every row sent once and none foreign, no failure and no hidden retry, the text unchanged, prompt and
+    output tokens exact, cached tokens at least the bound and equal to the plan. Exit 0 when all promises
+    hold, 1 with findings, 2 where the set or the results cannot be used.
+    """
+    from wlgen.audit import audit, parse_splits
+    from wlgen.errors import WlgenError
+    from wlgen.figures import Setting
+    from wlgen.report_html import write_page
+    from wlgen.results import read_results
+    from wlgen.workload import open_workload, prove_files
+
+    workload = open_workload(folder)
+    files = read_results(results, client)
+    prove_files(workload)
+    found = audit(
+        workload.rows(),
+        files,
+        workload.manifest,
+        splits=parse_splits(split or ["formal"]),
+        setting=Setting(concurrency=concurrency, rate=rate, cards=cards),
+        absent_is_zero=absent_is_zero,
+    )
+    if html is not None:
+        write_page(found, html)
+    if as_json:
+        import orjson
+
+        from wlgen.report import answer
+
+        typer.echo(orjson.dumps(answer(found), option=orjson.OPT_INDENT_2))
+    else:
+        from rich.console import Console
+
+        from wlgen.report_terminal import terminal
+
+        Console(highlight=False, soft_wrap=True).print(terminal(found))
+    if found.problems:
+        raise WlgenError(*found.problems)
+    raise typer.Exit(1 if found.findings else 0)

@@ -1,0 +1,118 @@
+"""The report of an audit for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from wlgen.audit import Audit
+from wlgen.figures import Figures
+from wlgen.findings import MEANING, Finding
+from wlgen.report_words import (
+    FLOOR,
+    WINDOWS,
+    by_promise,
+    headline,
+    lowest_ranks,
+    promises,
+    shown,
+    spread_cells,
+    spreads,
+    verdict,
+)
+
+EXAMPLES = 3  # of each broken promise
+RANKS = 16  # the lowest, where there are more
+
+
+def terminal(audit: Audit) -> Group:
+    """Return what a person reads: verdict, promises, splits and ranks, findings, causes, windows."""
+    parts: list[RenderableType] = [_verdict(audit), "", _promises(audit), "", _summaries(audit)]
+    if audit.findings:
+        parts += ["", *_findings(audit.findings), *_worst(audit)]
+    for diagnosis in audit.diagnosis:
+        parts += ["", Text(f"cause: {diagnosis.cause} ({diagnosis.rows} rows)", style="bold")]
+        parts += [Text(f"  {diagnosis.evidence}."), Text(f"  {diagnosis.remedy}")]
+    for window in audit.windows:
+        parts += ["", *_window(window)]
+    return Group(*parts)
+
+
+def _verdict(audit: Audit) -> Text:
+    style = "bold yellow" if audit.problems else "bold red" if audit.findings else "bold green"
+    line = Text(f"{audit.name}: {verdict(audit)}", style=style)
+    if audit.assumed_zero:
+        line.append(
+            f"\n{audit.assumed_zero} rows without the figure are taken as 0, as you vouched", "default"
+        )
+    return line
+
+
+def _promises(audit: Audit) -> Table:
+    table = _table("cached tokens of each prompt", "planned", "observed")
+    for line in promises(audit):
+        table.add_row(*line)
+    return table
+
+
+def _summaries(audit: Audit) -> Table:
+    table = _table("cached", "rows", "observed", "min %", "p1 %", "p50 %", "mean %", "findings")
+    ranks = lowest_ranks(audit.by_rank, RANKS)
+    for summary in (*audit.by_split, *ranks):
+        name = summary.split if summary.dp_rank is None else f"  rank {summary.dp_rank}"
+        if summary.dp_rank is not None and len(audit.by_split) > 1:
+            name += f" {summary.split}"
+        shares = (summary.minimum, summary.p1, summary.p50, summary.mean)
+        counts = (str(summary.rows), str(summary.observed))
+        cells = (shown(share).removesuffix(" %") if share else "-" for share in shares)
+        table.add_row(name, *counts, *cells, str(summary.findings) if summary.findings else "")
+    if len(ranks) < len(audit.by_rank):
+        table.add_row(f"  {len(audit.by_rank) - len(ranks)} more ranks")
+    return table
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[Text]:
+    for promise, found in by_promise(findings).items():
+        yield Text(f"{len(found)} x {promise}: {MEANING[promise]}", style="red")
+        for finding in found[:EXAMPLES]:
+            yield Text(f"  {finding.id}: expected {finding.expected}, got {finding.got}")
+        if len(found) > EXAMPLES:
+            yield Text(f"  and {len(found) - EXAMPLES} more (--json lists them all)")
+
+
+def _worst(audit: Audit) -> Iterator[RenderableType]:
+    short = [(o.row, o.share) for o in audit.worst if o.share and o.share.cached < o.row.cached_len]
+    if short:
+        yield ""
+        table = _table("worst rows", "rank", "cached", "planned", "of prompt", "ratio")
+        for row, share in short:
+            cells = (row.dp_rank, share.cached, row.cached_len, share.prompt)
+            table.add_row(row.id, *map(str, cells), shown(share))
+        yield table
+
+
+def _window(window: Figures) -> Iterator[RenderableType]:
+    name = Text(WINDOWS[window.name], style="bold")
+    if not window.members:
+        yield name.append(f": no window, {window.missing}", "default")
+        return
+    yield name.append(f": {', '.join(headline(window))}", "default")
+    if window.missing:
+        yield Text(f"  {window.missing}")
+    elif not window.meets_floor:
+        yield Text(f"  below the floor of {FLOOR}: too little to quote")
+    table = _table("", "mean", "p50", "p90", "p99", "")
+    for latency, spread in spreads(window):
+        table.add_row(f"  {latency}", *spread_cells(spread))
+    yield table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first, no_wrap=True)
+    for other in others:
+        table.add_column(other, justify="right", no_wrap=True)
+    return table

@@ -1,0 +1,116 @@
+"""Words and numbers that the reports of an audit share."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from fractions import Fraction
+
+from wlgen.audit import Audit, Share, Summary
+from wlgen.figures import MEMBERS_FLOOR, SECONDS_FLOOR, Figures, Spread
+from wlgen.findings import NOT_OBSERVED, Finding, Promise
+from wlgen.pages import percent
+
+WINDOWS = {"whole": "whole run", "stable_v1": "AISBench stable V1", "stable_v2": "AISBench stable V2"}
+FLOOR = f"{MEMBERS_FLOOR} requests and {SECONDS_FLOOR:.0f} s"
+WHOLE_NUMBERS = 1000  # from here on decimals do not matter
+
+
+def verdict(audit: Audit) -> str:
+    """Return the outcome in one line, without the set's name."""
+    rows = counted(len(audit.outcomes), f"{' and '.join(audit.splits)} row")
+    rows = f"{rows}, {counted(audit.results, 'result')}"
+    if audit.elsewhere:
+        others = " and ".join(f"{count} of {split} rows" for split, count in audit.elsewhere.items())
+        rows += f" (and {others}, not audited)"
+    if audit.problems:
+        return f"incomplete, {counted(len(audit.problems), 'place')} could not be read; {rows}"
+    if audit.findings:
+        return f"{counted(len(audit.findings), 'finding')}; {rows}"
+    return f"all promises hold; {rows}"
+
+
+def promises(audit: Audit) -> list[tuple[str, str, str]]:
+    """Return (promise, planned, observed) for the three promises about cached tokens."""
+    planned, observed = audit.planned, audit.promises
+    limit = "at most" if audit.bound.max_tokens is not None else "at least"
+    return [
+        (f"configured ({limit})", shown_ratio(planned.configured), ""),
+        ("on aggregate", shown_ratio(planned.aggregate), shown(observed.aggregate)),
+        ("worst request", shown_ratio(planned.per_request_min), shown(observed.per_request_min)),
+    ]
+
+
+def counted(count: int, noun: str) -> str:
+    """Return "1 row", "1,024 rows"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def shown(share: Share | None) -> str:
+    """Return a share as a percentage that never rounds up to a bound, or NOT_OBSERVED."""
+    return NOT_OBSERVED if share is None else percent(*share)
+
+
+def shown_ratio(ratio: float) -> str:
+    """Return a ratio of the manifest as a percentage."""
+    exact = Fraction(str(ratio))
+    return percent(exact.numerator, exact.denominator)
+
+
+def by_promise(findings: Sequence[Finding]) -> dict[Promise, list[Finding]]:
+    """Return the findings of each broken promise, in the order they were found."""
+    grouped: dict[Promise, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        grouped[finding.promise].append(finding)
+    return grouped
+
+
+def lowest_ranks(summaries: Sequence[Summary], count: int) -> list[Summary]:
+    """Return at most `count` ranks, those with findings and the lowest minimum kept, in their order."""
+    ranked = sorted(summaries, key=lambda s: (-s.findings, s.minimum.ratio if s.minimum else -1.0))
+    kept = {id(summary) for summary in ranked[:count]}
+    return [summary for summary in summaries if id(summary) in kept]
+
+
+def spreads(window: Figures) -> list[tuple[str, Spread]]:
+    """Return (name, spread in seconds) of each latency that the window has, and of its send spacing."""
+    found = (
+        ("TTFT", window.ttft),
+        ("TPOT", window.tpot),
+        ("E2EL", window.e2el),
+        ("send spacing", window.spacing),
+    )
+    return [(name, spread) for name, spread in found if spread is not None]
+
+
+def spread_cells(spread: Spread) -> list[str]:
+    """Return mean, p50, p90 and p99 in one unit, which the last cell names."""
+    values = (spread.mean, spread.p50, spread.p90, spread.p99)
+    scale, unit = (1, "s") if max(values) >= 1 else (1000, "ms")
+    return [*(number(value * scale) for value in values), unit]
+
+
+def headline(window: Figures) -> list[str]:
+    """Return what is said of a window besides its latencies, phrase by phrase."""
+    said = [counted(window.members, "request")]
+    if window.duration is not None:
+        said[0] += f" in {number(window.duration)} s"
+    if window.start:
+        said[0] += f", from {number(window.start)} s"
+    if window.output_tokens_per_s is not None:
+        said.append(f"{number(window.output_tokens_per_s)} output tokens/s")
+    if window.output_tokens_per_s_per_card is not None:
+        said[-1] += f", {number(window.output_tokens_per_s_per_card)} a card"
+    if window.requests_per_s is not None:
+        said.append(f"{number(window.requests_per_s)} requests/s")
+    if window.peak_concurrency is not None and window.mean_concurrency is not None:
+        concurrency = f"peak {window.peak_concurrency}, mean {number(window.mean_concurrency)}"
+        said.append(f"concurrency {concurrency}, limit {window.concurrency}")
+    if window.planned_spacing is not None:
+        said.append(f"send spacing planned {number(window.planned_spacing * 1000)} ms")
+    return said
+
+
+def number(value: float) -> str:
+    """Return a figure with four digits, more before the point."""
+    return f"{value:,.0f}" if abs(value) >= WHOLE_NUMBERS else f"{value:.4g}"
