@@ -383,6 +383,11 @@ def test_rows_that_do_not_fill_ranks_with_prefixes_of_their_own():
     ]
 
 
+def test_fewer_rows_than_ranks_with_prefixes_of_their_own():
+    (problem,) = after("total: 640", "total: 8", WARM.replace("shared_by: all", "shared_by: rank"))
+    assert problem.endswith("found 8. The least is 16.")
+
+
 def test_unknown_kinds_list_the_known_ones_and_the_nearest():
     (encoding,) = after("{name: deepseek-v4}", "{name: deepseek-v3}")
     assert encoding.startswith("s.yaml:3 encoding.name: expected a known encoding: ")

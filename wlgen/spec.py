@@ -37,7 +37,7 @@ Name = Annotated[str, AfterValidator(_folder_name)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 CachedTokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
-Ranks = Annotated[int, Field(strict=True, ge=1, le=2**16)]
+Ranks = Annotated[int, Field(ge=1, le=2**16, strict=True)]  # strict outside a model too
 RandomSeed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Ratio = Annotated[
     Fraction,

@@ -271,7 +271,8 @@ def _check_rows(value: dict[str, Any], problems: Problems) -> None:
     rows = formal.rows(ranks)
     if prefix.shared_by == "rank" and rows % ranks:
         expected = f"a multiple of dp_ranks {ranks}, since each rank has its own prefix"
-        remedy = f"The nearest are {floor_to(rows, ranks)} and {ceil_to(rows, ranks)}."
+        lower, upper = floor_to(rows, ranks), ceil_to(rows, ranks)
+        remedy = f"The nearest are {lower} and {upper}." if lower else f"The least is {upper}."
         problems.add(("splits", "formal", "total"), expected=expected, found=str(rows), remedy=remedy)
     if prefix.groups is not None and prefix.groups > rows:
         expected = f"at most one group for each of the {rows} formal rows"
