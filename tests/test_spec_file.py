@@ -431,6 +431,11 @@ def test_a_manifest_that_was_edited_names_the_key():
     ]
 
 
+def test_a_manifest_whose_spec_is_no_mapping():
+    with pytest.raises(WlgenError, match=r"^m\.json: expected a spec, found 'x' \(text\)$"):
+        spec_file.from_content("x", "m.json")
+
+
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [

@@ -102,6 +102,8 @@ def parse(text: str, place: str) -> Spec:
 
 def from_content(content: Mapping[str, Any], place: str) -> Spec:
     """Return the Spec of the content that `parse` gave; problems stand at 'place key.path'."""
+    if not isinstance(content, Mapping):  # a manifest is a file that anyone may have edited
+        raise error(place, expected="a spec", found=describe(content))
     return _spec(dict(content), Problems(Places(source=place)))
 
 
