@@ -1,0 +1,208 @@
+"""Lengths: one int, or one distribution. All quantities are tokens."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from wlgen.errors import error
+from wlgen.shapes.popularity import Weight, chosen
+from wlgen.streams import Coordinates, below, words
+from wlgen.strict import Strict, refusal
+
+Tokens = Annotated[int, Field(ge=1, le=2**31)]
+Lengths = NDArray[np.int64]
+UNIFORMS = 12  # whose sum less 6 has mean 0 and variance 1
+TRIES = 64  # draws of a truncated normal before its nearest end is taken
+
+
+class Normal(Strict):
+    """A normal distribution, truncated: draws outside min to max are drawn again."""
+
+    mean: Tokens
+    stddev: Tokens
+    min: Tokens
+    max: Tokens
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.min <= self.mean <= self.max:
+            found = f"min {self.min}, mean {self.mean}, max {self.max}"
+            raise refusal(expected="min <= mean <= max", found=found, key="mean")
+        return self
+
+
+class Bin(Strict):
+    """Lengths from `low` to `high`, both included, with a count as weight."""
+
+    low: Tokens
+    high: Tokens
+    count: Weight
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.high < self.low:
+            raise refusal(expected=f"high of at least low {self.low}", found=str(self.high), key="high")
+        return self
+
+
+class Column(Strict):
+    """A column of a CSV or JSONL file, a length a row, taken in order and again from the start."""
+
+    path: str
+    column: str
+
+
+class Distribution(Strict):
+    """One distribution of lengths; `weights` goes with `choice`."""
+
+    uniform: Annotated[list[Tokens], Field(min_length=2, max_length=2)] | None = None
+    normal: Normal | None = None
+    choice: Annotated[list[Tokens], Field(min_length=1)] | None = None
+    weights: list[Weight] | None = None
+    histogram: Annotated[list[Bin], Field(min_length=1)] | None = None
+    values: Annotated[list[Tokens], Field(min_length=1)] | None = None
+    column: Column | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        kinds = [k for k in Distribution.model_fields if k != "weights"]
+        given = [k for k in kinds if getattr(self, k) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "none of them"
+            raise refusal(expected=f"one of {', '.join(kinds)}", found=found, remedy="A length is one thing.")
+        if self.uniform and self.uniform[0] > self.uniform[1]:
+            remedy = f"Write [{self.uniform[1]}, {self.uniform[0]}]."
+            raise refusal(expected="[least, most]", found=str(self.uniform), remedy=remedy, key="uniform")
+        if self.weights is not None:
+            self._check_weights(self.weights)
+        return self
+
+    def _check_weights(self, weights: list[float]) -> None:
+        if self.choice is None or len(weights) != len(self.choice):
+            count = (
+                f"{len(self.choice)} weights, one a choice" if self.choice else "no weights without choice"
+            )
+            raise refusal(expected=count, found=str(len(weights)), key="weights")
+        if not sum(weights):
+            raise refusal(expected="weights of which one is above 0", found=str(weights), key="weights")
+
+
+Length = Tokens | Distribution
+
+
+def draw(length: int | Distribution, stream: Coordinates, count: int, *, place: str) -> Lengths:
+    """Return `count` lengths, shape (count,): those of fewer are the start of those of more.
+
+    place: where a file's path is relative to, and what messages call the length. WlgenError for a file that
+    cannot be read or has no such column.
+    """
+    if isinstance(length, int):
+        return np.full(count, length, dtype=np.int64)
+    if length.uniform:
+        low, high = length.uniform
+        return low + below(words(stream, count), high - low + 1)
+    if length.normal:
+        return _normal(length.normal, stream, count)
+    if length.choice:
+        weights = length.weights or [1] * len(length.choice)
+        return np.array(length.choice, dtype=np.int64)[chosen(weights, words(stream, count))]
+    if length.histogram:
+        bins = chosen([b.count for b in length.histogram], words((*stream, "bin"), count))
+        low = np.array([b.low for b in length.histogram], dtype=np.int64)[bins]
+        high = np.array([b.high for b in length.histogram], dtype=np.int64)[bins]
+        return low + below(words(stream, count), (high - low + 1).astype(np.uint64))
+    if length.column:
+        return _cycled(column_values(length.column, place), count)
+    return _cycled(length.values or [], count)
+
+
+def describe(lengths: Lengths) -> dict[str, Any]:
+    """Return min, p50, p90, max and eight bins [low, high, count] of lengths, as JSON values."""
+    ordered = np.sort(lengths)
+    last = len(ordered) - 1
+    low, high = int(ordered[0]), int(ordered[-1])
+    edges = [low + (high + 1 - low) * i // 8 for i in range(9)]
+    counts = np.diff(np.searchsorted(ordered, edges)).tolist()
+    bins = [[a, b - 1, n] for a, b, n in zip(edges, edges[1:], counts, strict=False) if b > a]
+    return {
+        "min": low,
+        "p50": int(ordered[last // 2]),
+        "p90": int(ordered[last * 9 // 10]),
+        "max": high,
+        "bins": bins,
+    }
+
+
+@cache
+def column_values(column: Column, place: str, *, least: int = 1) -> list[int]:
+    """Return the whole numbers of a file's column; a relative path is beside the file that `place` names."""
+    path = Path(place.rsplit(":", 1)[0]).parent / column.path
+    rows = _json_rows(path) if path.suffix in (".jsonl", ".json") else _csv_rows(path)
+    values = []
+    try:
+        for line, row in rows:
+            if column.column not in row:
+                known = ", ".join(map(str, row)) or "none"
+                raise error(
+                    f"{path}:{line}", expected=f"the column {column.column}", found=f"the columns {known}"
+                )
+            values.append(_whole(row[column.column], f"{path}:{line} {column.column}", least))
+    except (OSError, UnicodeDecodeError) as failure:
+        raise error(str(path), expected="a CSV or JSONL file", found=str(failure)) from failure
+    if not values:
+        raise error(str(path), expected=f"lengths in the column {column.column}", found="no rows")
+    return values
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        yield from enumerate(csv.DictReader(file), 2)
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with path.open("rb") as file:
+        for line, text in enumerate(file, 1):
+            try:
+                row = orjson.loads(text)
+            except orjson.JSONDecodeError as failure:
+                raise error(
+                    f"{path}:{line}", expected="a JSON object a line", found=str(failure)
+                ) from failure
+            if not isinstance(row, dict):
+                raise error(f"{path}:{line}", expected="a JSON object a line", found=type(row).__name__)
+            yield line, row
+
+
+def _whole(value: object, place: str, least: int) -> int:
+    text = str(value).strip()
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= 2**53:
+        raise error(place, expected=f"a whole number of at least {least}", found=repr(value))
+    return int(text)
+
+
+def _normal(normal: Normal, stream: Coordinates, count: int) -> Lengths:
+    """Draw by the sum of twelve uniforms (Irwin-Hall), in integers; tails beyond 6 stddev do not exist."""
+    lengths = np.full(count, -1, dtype=np.int64)
+    for attempt in range(TRIES):
+        left = np.flatnonzero(lengths < 0)
+        if not len(left):
+            break
+        highs = (words((*stream, attempt), count * UNIFORMS) >> np.uint64(40)).astype(np.int64)
+        sums = highs.reshape(count, UNIFORMS).sum(axis=1)[left] - (UNIFORMS // 2 << 24)
+        drawn = normal.mean + ((sums * normal.stddev) >> 24)
+        good = (normal.min <= drawn) & (drawn <= normal.max)
+        lengths[left[good]] = drawn[good]
+    return np.where(lengths < 0, normal.mean, lengths)
+
+
+def _cycled(values: list[int], count: int) -> Lengths:
+    return np.resize(np.array(values, dtype=np.int64), count)
