@@ -100,7 +100,7 @@ class Preparation:
         self._failures: list[WlgenError] = []
         self._before: frozenset[str] = frozenset()  # rows the cache may hold since an earlier run
         self._done: frozenset[str] = frozenset()  # rows that need not be sent again
-        self._served: int | None = None
+        self._served: int | None = None  # requests the server must have counted, if it is still the same
 
     def begin(self, requests_before: int | None) -> bool:
         """Say in the journal what is prepared; return whether an earlier run's seeds still count."""
@@ -113,6 +113,7 @@ class Preparation:
             "model": self._server.model,
             "engine": self._server.engine,
         }
+        self._served = requests_before
         self._write("begin", **target)
         if not (history.seeded or history.passed) or self._wanted.only == "check":
             return False
@@ -146,7 +147,6 @@ class Preparation:
         self._done = frozenset([*history.seeded, *history.passed]) if resumed else frozenset()
         if self._wanted.only != "check":
             await self._phase("seed", self._seed, self.outcome.seed)
-            self._served = await self._server.requests_total()
         if self._wanted.only != "seed" and not self.outcome.findings:
             await self._phase("check", self._check, self.outcome.check)
         await self._end(resumed=resumed)
@@ -235,6 +235,8 @@ class Preparation:
             self._ended(row, Result(place="", id=row.id, success=False, error="interrupted"), [])
             raise
         cost.requests += 1
+        if self._served is not None and row.split == "seed":
+            self._served += 1
         cost.computed += (reply.prompt_tokens or 0) - (reply.cached_tokens or 0)
         cost.reused += reply.cached_tokens or 0
         return self._result(row, reply, started)

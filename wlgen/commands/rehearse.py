@@ -33,12 +33,14 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     """
     from dataclasses import replace
 
+    from wlgen.commands._progress import rows_bar
     from wlgen.errors import error
     from wlgen.rehearse import NOTICE, Settings, TimeModel
     from wlgen.rehearse.caches import named_rule, new_cache
     from wlgen.rehearse.faults import parse_faults
+    from wlgen.rehearse.known import KnownRows
     from wlgen.rehearse.serve import listen, serve
-    from wlgen.rehearse.sets import default_encoding, known_rows, open_sets, set_encoding
+    from wlgen.rehearse.sets import default_encoding, know, open_sets, set_encoding
     from wlgen.rehearse.simulation import Simulation
 
     key = os.environ.get("WLGEN_API_KEY") if require_key else None
@@ -58,17 +60,19 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     )
     listener = listen(host, port)
     encoding = set_encoding(workloads[0]) if workloads else default_encoding()
-    known = known_rows(workloads)
+    with KnownRows() as known:
+        with rows_bar(quiet=False) as progress:
+            know(known, workloads, progress)
 
-    def life(restarts: int) -> Simulation:
-        lived = settings if restarts == 0 else replace(settings, faults=replace(faults, restart=0))
-        return Simulation(
-            settings=lived, encoding=encoding, known=known, new_cache=lambda: new_cache(settings)
-        )
+        def life(restarts: int) -> Simulation:
+            lived = settings if restarts == 0 else replace(settings, faults=replace(faults, restart=0))
+            return Simulation(
+                settings=lived, encoding=encoding, known=known, new_cache=lambda: new_cache(settings)
+            )
 
-    bound_host, bound_port = listener.getsockname()[:2]
-    typer.echo(NOTICE)
-    typer.echo(f"model {model}, rule {settings.rule}, {settings.ranks} ranks, {len(known)} known rows")
-    typer.echo(f"time model: {settings.times}; faults: {faults}")
-    typer.echo(f"listening on http://{bound_host}:{bound_port}")
-    serve(listener, life)
+        bound_host, bound_port = listener.getsockname()[:2]
+        typer.echo(NOTICE)
+        typer.echo(f"model {model}, rule {settings.rule}, {settings.ranks} ranks, {len(known)} known rows")
+        typer.echo(f"time model: {settings.times}; faults: {faults}")
+        typer.echo(f"listening on http://{bound_host}:{bound_port}")
+        serve(listener, life)

@@ -6,6 +6,8 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 import xxhash
@@ -28,15 +30,23 @@ class KnownRows:
     """The ids of each row of the named sets, by a hash of its text.
 
     Rows share prefixes, so a prefix is held once and the rest lies in an unnamed temporary file: memory grows
-    with distinct prefixes and the number of rows, not with tokens.
+    with distinct prefixes and the number of rows, not with tokens. Close it, or use it as a context.
     """
 
     def __init__(self) -> None:
         self._places: dict[bytes, _Place] = {}
         self._prefixes: list[Ids] = []
         self._prefix_index: dict[bytes, int] = {}
-        self._spool = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
+        self._spool = tempfile.TemporaryFile()  # noqa: SIM115 (closed by __exit__)
         self._end = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._spool.close()
 
     def __len__(self) -> int:
         return len(self._places)

@@ -44,15 +44,7 @@ def serve(listener: socket.socket, new_simulation: Callable[[int], Simulation]) 
 
 async def _one_life(listener: socket.socket, simulation: Simulation) -> bool:
     """Serve one life; return whether it ended because the fault `restart` struck."""
-    config = uvicorn.Config(
-        application(simulation),
-        log_level="critical",
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=1,
-        server_header=False,
-    )
-    server = uvicorn.Server(config)
+    server = web_server(simulation)
 
     async def strike() -> None:
         await simulation.restart_due.wait()
@@ -63,3 +55,16 @@ async def _one_life(listener: socket.socket, simulation: Simulation) -> bool:
     await server.serve(sockets=[listener])
     striking.cancel()
     return simulation.restart_due.is_set()
+
+
+def web_server(simulation: Simulation) -> uvicorn.Server:
+    """Return a server of one simulation, quiet and without a lifespan."""
+    config = uvicorn.Config(
+        application(simulation),
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+        server_header=False,
+    )
+    return uvicorn.Server(config)

@@ -38,14 +38,13 @@ def set_encoding(workload: Workload) -> Encoding:
     return load_encoding(spec)
 
 
-def known_rows(workloads: Sequence[Workload], report: Callable[[int], None] = lambda _: None) -> KnownRows:
-    """Return the rows of the sets with their ids; report is told how many there are as they come."""
-    known = KnownRows()
+def know(known: KnownRows, workloads: Sequence[Workload], report: Callable[[int, int], None]) -> None:
+    """Take the rows of the sets with their ids; report is told (done, total) as they come."""
+    total = sum(file.rows for workload in workloads for file in workload.manifest.files)
     for workload in workloads:
         for row, ids in prompt_ids(workload):
             known.add(row, ids)
-            report(len(known))
-    return known
+            report(len(known), total)
 
 
 def default_encoding() -> Encoding:
