@@ -111,7 +111,7 @@ BERT = """\
 def words() -> tuple[str, ...]:
     """Return common English words, the most common first: whole words of the DeepSeek vocabulary."""
     vocabulary = packaged_tokenizer()[0].get_vocab(with_added_tokens=False)
-    spaced = (t[1:] for t in sorted(vocabulary, key=vocabulary.__getitem__) if re.fullmatch("Ġ[a-z]{4,9}", t))
+    spaced = (t[1:] for t in sorted(vocabulary, key=vocabulary.__getitem__) if re.fullmatch("Ġ[a-z]{3,9}", t))
     return tuple([word for word in spaced if f"Ġ{word.capitalize()}" in vocabulary][:WORDS])
 
 

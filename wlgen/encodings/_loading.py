@@ -21,10 +21,9 @@ _CONVERT = (
 def load_tokenizer(path: str, revision: str | None, *, place: str) -> tuple[Any, str]:
     """Return transformers' tokenizer and the sha256 of its tokenizer.json.
 
-    transformers may change what tokenizer.json says (LlamaTokenizer builds its own pre-tokenizer,
-    add_bos_token its own post-processor); servers encode with the result, so that is the reference. Cutting
-    and padding that the file asks for are off, as in servers. WlgenError: no such folder or file, no hub, a
-    broken file.
+    transformers may change what tokenizer.json says (LlamaTokenizer builds its own pre-tokenizer); servers
+    encode with the result, so that is the reference. Cutting and padding that the file asks for are off, as
+    in servers. WlgenError: no such folder or file, no hub, a broken file.
     """
     # The advice that no PyTorch is there is for people who run models.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -39,7 +38,7 @@ def load_tokenizer(path: str, revision: str | None, *, place: str) -> tuple[Any,
         tokenizer = loaded.backend_tokenizer
     except Exception as failure:  # tokenizers raises bare Exception for a broken file
         expected = "a tokenizer that transformers can load"
-        remedy = "Copy tokenizer.json and tokenizer_config.json of the served model again."
+        remedy = "Copy the tokenizer files of the served model again; own code of a repository is not run."
         raise error(place, expected=expected, found=_first_line(failure), remedy=remedy) from failure
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -53,11 +52,10 @@ def _check_hub_id(path: str, revision: str | None, place: str) -> None:
         raise error(place, expected=expected, found=f"a file, {path}", remedy="Give the folder it stands in.")
     if not _HUB_ID.fullmatch(path):
         raise error(place, expected=expected, found=f"no such folder, {path}", remedy="Correct the path.")
-    # output/models could be both; a mistyped folder must not become a download.
-    if "/" in path and folder.parent.is_dir() and revision is None:
-        found = f"no such folder, {path}, in the folder {folder.parent}"
+    # models/qwen beside other folders, or qwen alone: a mistyped folder must not become a download.
+    if revision is None and folder.parent.is_dir():
         remedy = "Correct the path, or add `revision: main` to take it from the hub."
-        raise error(place, expected=expected, found=found, remedy=remedy)
+        raise error(place, expected=expected, found=f"no such folder, {path}", remedy=remedy)
 
 
 def _local_file(folder: Path, revision: str | None, place: str) -> Path:
@@ -82,7 +80,7 @@ def _hub_file(path: str, revision: str | None, place: str) -> Path:
         return Path(cached_file(path, FILE, revision=revision))
     except (OSError, ValueError) as failure:
         found = f"no such folder, and the hub says: {_first_line(failure)}"
-        remedy = f"Correct the path or id; the hub's repository must have {FILE}; offline, download it first."
+        remedy = f"Correct the path or id, or give a folder with {FILE}."
         raise error(
             place, expected=f"a folder or a hub id with {FILE}", found=found, remedy=remedy
         ) from failure

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, tzinfo
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, JsonValue
 
@@ -28,7 +28,7 @@ class Options(Strict):
     template_kwargs: variables of the template, sent with every request as chat_template_kwargs.
     """
 
-    path: str
+    path: Annotated[str, Field(min_length=1)]
     revision: str | None = None
     template_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
 

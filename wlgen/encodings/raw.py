@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from wlgen.encodings import Encoding, Framing, Message
 from wlgen.encodings._framing import PROBES, find_framing, vocabulary_probes
@@ -25,7 +27,7 @@ class Options(Strict):
     vLLM (its field of the same name) and SGLang do by default.
     """
 
-    path: str | None = None
+    path: Annotated[str, Field(min_length=1)] | None = None
     revision: str | None = None
     add_special_tokens: bool = False
 
