@@ -107,22 +107,20 @@ def draw(length: int | Distribution, stream: Coordinates, count: int, *, place: 
     """
     if isinstance(length, int):
         return np.full(count, length, dtype=np.int64)
-    if length.uniform:
-        low, high = length.uniform
-        return low + below(words(stream, count), high - low + 1)
     if length.normal:
         return _normal(length.normal, stream, count)
     if length.choice:
         weights = length.weights or [1] * len(length.choice)
         return np.array(length.choice, dtype=np.int64)[chosen(weights, words(stream, count))]
-    if length.histogram:
-        bins = chosen([b.count for b in length.histogram], words((*stream, "bin"), count))
-        low = np.array([b.low for b in length.histogram], dtype=np.int64)[bins]
-        high = np.array([b.high for b in length.histogram], dtype=np.int64)[bins]
-        return low + below(words(stream, count), (high - low + 1).astype(np.uint64))
-    if length.column:
-        return _cycled(column_values(length.column, place), count)
-    return _cycled(length.values or [], count)
+    if length.column or length.values:
+        values = column_values(length.column, place) if length.column else length.values
+        return np.resize(np.array(values, dtype=np.int64), count)
+    low, high = length.uniform or (0, 0)
+    bins = length.histogram or [Bin(low=low, high=high, count=1)]
+    which = chosen([b.count for b in bins], words((*stream, "bin"), count))
+    lows = np.array([b.low for b in bins], dtype=np.int64)[which]
+    widths = np.array([b.high - b.low + 1 for b in bins], dtype=np.uint64)[which]
+    return lows + below(words(stream, count), widths)
 
 
 def describe(lengths: Lengths) -> dict[str, Any]:
@@ -202,7 +200,3 @@ def _normal(normal: Normal, stream: Coordinates, count: int) -> Lengths:
         good = (normal.min <= drawn) & (drawn <= normal.max)
         lengths[left[good]] = drawn[good]
     return np.where(lengths < 0, normal.mean, lengths)
-
-
-def _cycled(values: list[int], count: int) -> Lengths:
-    return np.resize(np.array(values, dtype=np.int64), count)
