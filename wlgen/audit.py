@@ -89,7 +89,8 @@ class Audit:
 
     promises: as observed; planned: as the set was built. outcomes: one an audited row, in plan order.
     elsewhere: results of rows of splits that are not under audit. assumed_zero: rows whose missing figure
-    was taken as 0 because the caller vouched for it. problems: what could not be read.
+    was taken as 0 because the caller vouched for it. timeline, windows: of the split that timed_split names,
+    every result of it. problems: what could not be read.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Audit:
     diagnosis: tuple[Diagnosis, ...]
     by_split: tuple[Summary, ...]
     by_rank: tuple[Summary, ...]
+    timeline: Timeline
     windows: tuple[Figures, ...]
     outcomes: tuple[Outcome, ...]
     problems: tuple[Problem, ...]
@@ -146,6 +148,7 @@ def audit(
     )
     elsewhere = Counter(row.split for row, _ in joined.pairs if row.split not in splits)
     _require_results(outcomes, joined, elsewhere)
+    timeline = Timeline.of(timed)
     measured = [o for o in outcomes if o.row.split != "seed"]
     return Audit(
         name=manifest.name,
@@ -166,7 +169,8 @@ def audit(
         ),
         by_split=tuple(_summaries(outcomes, by_rank=False)),
         by_rank=tuple(_summaries(outcomes, by_rank=True)),
-        windows=figures(Timeline.of(timed), setting or Setting()),
+        timeline=timeline,
+        windows=figures(timeline, setting or Setting()),
         outcomes=outcomes,
         problems=tuple(joined.problems),
     )

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from wlgen.audit import Audit, Share, Summary
 from wlgen.figures import MEMBERS_FLOOR, SECONDS_FLOOR, Figures, Spread
-from wlgen.findings import NOT_OBSERVED, Finding, Promise
+from wlgen.findings import MEANING, NOT_OBSERVED, Finding, Promise
 from wlgen.pages import percent
 
 WINDOWS = {"whole": "whole run", "stable_v1": "AISBench stable V1", "stable_v2": "AISBench stable V2"}
@@ -58,11 +58,11 @@ def shown_ratio(ratio: float) -> str:
 
 
 def by_promise(findings: Sequence[Finding]) -> dict[Promise, list[Finding]]:
-    """Return the findings of each broken promise, in the order they were found."""
+    """Return the findings of each broken promise, promises in the order of MEANING."""
     grouped: dict[Promise, list[Finding]] = defaultdict(list)
     for finding in findings:
         grouped[finding.promise].append(finding)
-    return grouped
+    return {promise: grouped[promise] for promise in MEANING if promise in grouped}
 
 
 def lowest_ranks(summaries: Sequence[Summary], count: int) -> list[Summary]:
