@@ -22,7 +22,6 @@ from wlgen.cache_rules import CacheRule
 from wlgen.encodings import deepseek_v4
 from wlgen.recall import prompt_ids
 from wlgen.rehearse import Ids, Settings, TimeModel
-from wlgen.rehearse.caches import new_cache
 from wlgen.rehearse.faults import parse_faults
 from wlgen.rehearse.known import KnownRows
 from wlgen.rehearse.serve import listen, web_server
@@ -142,7 +141,6 @@ def rehearsal(
             settings=wanted,
             encoding=encoding(),
             known=known,
-            new_cache=lambda: new_cache(wanted),
         )
         listener = listen("127.0.0.1", port)
         running = Rehearsal(f"http://127.0.0.1:{listener.getsockname()[1]}", simulation)

@@ -36,11 +36,10 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     from wlgen.commands._progress import rows_bar
     from wlgen.errors import error
     from wlgen.rehearse import NOTICE, Settings, TimeModel
-    from wlgen.rehearse.caches import named_rule, new_cache
     from wlgen.rehearse.faults import parse_faults
     from wlgen.rehearse.known import KnownRows
     from wlgen.rehearse.serve import listen, serve
-    from wlgen.rehearse.sets import default_encoding, know, open_sets, set_encoding
+    from wlgen.rehearse.sets import default_encoding, know, named_rule, open_sets, set_encoding
     from wlgen.rehearse.simulation import Simulation
 
     key = os.environ.get("WLGEN_API_KEY") if require_key else None
@@ -66,9 +65,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 
         def life(restarts: int) -> Simulation:
             lived = settings if restarts == 0 else replace(settings, faults=replace(faults, restart=0))
-            return Simulation(
-                settings=lived, encoding=encoding, known=known, new_cache=lambda: new_cache(settings)
-            )
+            return Simulation(settings=lived, encoding=encoding, known=known)
 
         bound_host, bound_port = listener.getsockname()[:2]
         typer.echo(NOTICE)

@@ -5,23 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import numpy as np
-
+from wlgen.cache_rules import PrefixCache
 from wlgen.rehearse import Ids, TimeModel
 
 _TICK = 0.01  # seconds; a stream that decodes faster sends several events at a time
-
-
-class PrefixCache(Protocol):
-    """What one rank keeps."""
-
-    def match(self, ids: Ids) -> int:
-        """Return the tokens the engine reports as cached for a prompt; marks what it hits as used."""
-
-    def insert(self, ids: Ids) -> None:
-        """Keep a computed sequence, evicting what was used least recently where there is no room."""
 
 
 class Progress(NamedTuple):
@@ -34,9 +23,7 @@ class Progress(NamedTuple):
 class Rank:
     """One simulated data-parallel rank. Counts are for /metrics and start at 0 with the server."""
 
-    def __init__(
-        self, *, index: int, engine: str, times: TimeModel, new_cache: Callable[[], PrefixCache]
-    ) -> None:
+    def __init__(self, *, index: int, times: TimeModel, new_cache: Callable[[], PrefixCache]) -> None:
         self.index = index
         self.waiting = 0
         self.running = 0
@@ -44,7 +31,6 @@ class Rank:
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.output_tokens = 0
-        self._engine = engine
         self._times = times
         self._new_cache = new_cache
         self._cache = new_cache()
@@ -63,31 +49,33 @@ class Rank:
     async def run(self, prompt: Ids, output: Ids) -> AsyncIterator[Progress]:
         """Yield the request's progress: first with one output token done, last with all of them.
 
-        vLLM's blocks can be hit as soon as they are scheduled, SGLang's after they were computed; with one
-        prefill at a time the difference shows only in when an aborted prefill leaves something behind.
+        The prompt can be hit once it is prefilled, the outputs once the request ends. vLLM's blocks can be
+        hit as soon as they are scheduled; with one prefill at a time on a rank nobody would see it.
         """
+        cache = self._cache
         self.waiting += 1
         waits = True
         try:
             async with self._slots:
                 async with self._prefill:
                     self.waiting, self.running, waits = self.waiting - 1, self.running + 1, False
-                    cached_len = await self._compute(prompt)
-                async for done in self._decode(len(output)):
-                    yield Progress(cached_len, done)
-                self._keep(prompt, output, cached_len)
+                    match = cache.match(prompt)
+                    try:
+                        uncached = len(prompt) - match.cached_len
+                        await asyncio.sleep(uncached / self._times.prefill_rate)
+                    finally:  # a request given up meanwhile leaves its prompt all the same
+                        cache.insert(match, output[:1])
+                held = cache.match(prompt)  # pins the prompt while outputs are computed
+                done = 0
+                try:
+                    async for done in self._decode(len(output)):
+                        yield Progress(match.cached_len, done)
+                finally:
+                    cache.insert(held, output[: max(1, done)])
+                self._count(prompt, output, match.cached_len)
         finally:
             self.waiting -= waits
             self.running -= not waits
-
-    async def _compute(self, prompt: Ids) -> int:
-        cached_len = self._cache.match(prompt)
-        if self._engine == "vllm":
-            self._cache.insert(prompt)
-        await asyncio.sleep((len(prompt) - cached_len) / self._times.prefill_rate)
-        if self._engine == "sglang":
-            self._cache.insert(prompt)
-        return cached_len
 
     async def _decode(self, tokens: int) -> AsyncIterator[int]:
         clock = asyncio.get_running_loop().time
@@ -99,9 +87,7 @@ class Rank:
             done = min(tokens, max(done, due))
             yield done
 
-    def _keep(self, prompt: Ids, output: Ids, cached_len: int) -> None:
-        # The last sampled token has no KV yet.
-        self._cache.insert(np.concatenate([prompt, output[:-1]]))
+    def _count(self, prompt: Ids, output: Ids, cached_len: int) -> None:
         self.requests += 1
         self.prompt_tokens += len(prompt)
         self.cached_tokens += cached_len

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import numpy as np
 
+from wlgen.cache_rules._replay import new_cache
 from wlgen.encodings import Encoding, Message
 from wlgen.rehearse import Ids, Settings
 from wlgen.rehearse.answers import Answer
@@ -14,7 +15,7 @@ from wlgen.rehearse.asks import Ask, RefusedError
 from wlgen.rehearse.faults import THINKING_TOKENS, Strikes
 from wlgen.rehearse.filler import Filler
 from wlgen.rehearse.known import KnownRows
-from wlgen.rehearse.ranks import Balancer, PrefixCache, Rank
+from wlgen.rehearse.ranks import Balancer, Rank
 
 
 class CutStreamError(ConnectionError):
@@ -30,13 +31,12 @@ class Simulation:
         settings: Settings,
         encoding: Encoding,
         known: KnownRows,
-        new_cache: Callable[[], PrefixCache],
     ) -> None:
         self.settings = settings
         self.encoding = encoding
         self.known = known
         self.ranks = [
-            Rank(index=n, engine=settings.engine, times=settings.times, new_cache=new_cache)
+            Rank(index=n, times=settings.times, new_cache=lambda: new_cache(settings.rule, settings.capacity))
             for n in range(settings.ranks)
         ]
         self.restart_due = asyncio.Event()
