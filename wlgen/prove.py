@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wlgen.compose import Composed, Piece, id_runs
+from wlgen.compose import Composed, id_runs
 from wlgen.errors import WlgenError, error
 from wlgen.hygiene import Hygiene
 from wlgen.lexicon import Ids, Lexicon
-from wlgen.plan import Plan
+from wlgen.plan import Plan, Segment
 from wlgen.tasks import Task
 
 MARGIN = 80  # characters on each side of a seam, about 16 tokens
@@ -44,8 +44,8 @@ class Prover:
         self._hygiene = Hygiene(lexicon.encoding)
         self._by_atoms = task.proved and isolates(lexicon)
         self._siblings: dict[tuple[object, ...], object] = {}
-        self._clean: set[Piece] = set()
-        self._prefixes: set[Piece] = set()
+        self._clean: set[Segment] = set()
+        self._prefixes: set[Segment] = set()
         self._counts: Counter[str] = Counter()
         self._queue: list[tuple[str, _Expected]] = []
         self._queued = 0
@@ -102,8 +102,8 @@ class Prover:
 
     def _check_text(self, row: Composed) -> None:
         for message, composed in zip(row.messages, row.pieces, strict=True):
-            new = [piece for piece in composed if piece not in self._clean]
-            self._clean.update(piece for piece in new if piece.segment.shared)
+            new = [piece for piece in composed if piece.segment not in self._clean]
+            self._clean.update(piece.segment for piece in new if piece.segment.shared)
             ends = message.content[:1] + message.content[-1:]
             faults = (self._hygiene.fault(text) for text in (ends, *(p.text.strip() for p in new)))
             fault = next(filter(None, faults), None)
@@ -112,7 +112,7 @@ class Prover:
 
     def _wants_whole(self, row: Composed) -> bool:
         """Whether a row is re-encoded whole: the first with each prefix, and a few of each split."""
-        new = {p for m in row.pieces for p in m if p.segment.shared} - self._prefixes
+        new = {p.segment for m in row.pieces for p in m if p.segment.shared} - self._prefixes
         self._prefixes.update(new)
         done = self._counts[row.plan.split]
         few = done == 0 or (done < WHOLE_ROWS and (done + 1) * row.plan.prompt_len <= WHOLE_TOKENS)
@@ -184,8 +184,9 @@ def _agrees(found: Ids, expected: _Expected) -> bool:
     if expected.before is None:
         return bool(np.array_equal(found, expected.after))
     # A window starts where its text was cut, so its first token proves nothing. The seam stands where the
-    # rest of the window is the start of `after`.
-    for seam in np.flatnonzero(found == expected.after[0]).tolist():
+    # rest of the window is the start of `after`: at its end where nothing follows (a raw prompt's tail).
+    seams = np.flatnonzero(found == expected.after[0]).tolist() if len(expected.after) else [len(found)]
+    for seam in seams:
         left, right = found[1:seam], found[seam:]
         before = expected.before[len(expected.before) - len(left) :] if len(left) else left
         if np.array_equal(right, expected.after[: len(right)]) and np.array_equal(left, before):

@@ -1,8 +1,8 @@
 """Store: composed rows to disk. Hash while writing, a temporary place, manifest last, then one rename.
 
 output/<name>                      the set, always whole
-output/.<name>.building            what a build is writing; a later build clears it
-output/.<name>.replaced            the old set for the instant of the exchange; a later build puts it back
+output/.<name>.building/new        what a build is writing
+output/.<name>.building/old        the old set during the exchange; whoever comes next puts it back
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import queue
 import shutil
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,8 +24,8 @@ from typing import Self
 import orjson
 
 from wlgen.compose import Composed
-from wlgen.errors import WlgenError, error
-from wlgen.workload import MANIFEST, FileProof, Manifest, open_workload, row_file
+from wlgen.errors import error
+from wlgen.workload import MANIFEST, SPLITS, FileProof, Manifest, row_file
 
 BUFFER = 4 << 20  # bytes handed to the writing thread at a time
 WAITING = 8  # buffers that may wait for it
@@ -70,34 +70,43 @@ class Staging:
 
     def __init__(self, output: Path, name: str) -> None:
         self.final = output / name
-        self._building = output / f".{name}.building"
-        self._replaced = output / f".{name}.replaced"
+        self._place = output / f".{name}.building"
+        self._new = self._place / "new"
+        self._old = self._place / "old"
+        self._made = [path for path in (output, *output.parents) if not path.exists()]
 
     def __enter__(self) -> Self:
         with writing(self.final.parent):
             self._lock = self._locked()
-        if self._replaced.exists() and not self.final.exists():
-            self._replaced.rename(self.final)
-        self._clear(self._replaced, *self._building.iterdir())
+        with writing(self.final):
+            self._settle()
+            self._new.mkdir()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._clear(self._building, self._replaced)
+        self._settle()
+        shutil.rmtree(self._place, ignore_errors=True)
         os.close(self._lock)
+        with suppress(OSError):  # of the folders that were made for this build, the empty ones go
+            for path in self._made:
+                path.rmdir()
 
     def _locked(self) -> int:
-        """Make the temporary folder and lock it; the lock ends with the process, however it ends."""
+        """Make the temporary place and lock it; the lock ends with the process, however it ends."""
         while True:
-            self._building.mkdir(parents=True, exist_ok=True)
-            held = os.open(self._building, os.O_RDONLY)
+            self._place.mkdir(parents=True, exist_ok=True)
+            try:
+                held = os.open(self._place, os.O_RDONLY)
+            except FileNotFoundError:
+                continue  # the build that held it has just ended and taken the folder away
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self._building.stat().st_ino == os.fstat(held).st_ino:
+                if self._place.stat().st_ino == os.fstat(held).st_ino:
                     return held
             except FileNotFoundError:
-                pass  # the build that held it has just ended and taken the folder away
+                pass  # as above
             except BlockingIOError as failure:
                 os.close(held)
                 remedy = "Wait for it, or give another --output."
@@ -107,13 +116,18 @@ class Staging:
                 ) from failure
             os.close(held)
 
-    @staticmethod
-    def _clear(*paths: Path) -> None:
-        for path in paths:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
+    def _settle(self) -> None:
+        """End an exchange, however far it came, and clear what a build wrote.
+
+        An old set goes back to an empty place, or gives what a person added to it to the new one.
+        """
+        if self._old.exists():
+            if self.final.exists():
+                self._move_extras()
             else:
-                path.unlink(missing_ok=True)
+                self._old.rename(self.final)
+        for path in (self._old, self._new):
+            shutil.rmtree(path, ignore_errors=True)
 
     def check_place(self) -> None:
         """Raise WlgenError where the set's place holds something that is not a built set."""
@@ -125,17 +139,20 @@ class Staging:
             raise error(str(self.final), expected="a built set or no folder", found=found, remedy=remedy)
 
     def keep(self, proof: FileProof) -> FileProof:
-        """Take a proved file of the set that is being replaced, without copying it."""
-        target = self._building / proof.path
+        """Take a proved file of the set that is being replaced, without copying it where links exist."""
+        source, target = self.final / proof.path, self._new / proof.path
         with writing(target):
             target.parent.mkdir(exist_ok=True)
-            os.link(self.final / proof.path, target)
+            try:
+                os.link(source, target)
+            except OSError:
+                shutil.copyfile(source, target)
         return proof
 
     def write(self, split: str, rank: int, rows: Iterable[Composed]) -> FileProof:
         """Write one rank's file of a split and return its proof."""
         path = row_file(split, rank)
-        target = self._building / path
+        target = self._new / path
         count = 0
         with writing(target):
             target.parent.mkdir(exist_ok=True)
@@ -146,22 +163,20 @@ class Staging:
         return FileProof(path=path, sha256=file.hexdigest, rows=count)
 
     def commit(self, manifest: Manifest) -> None:
-        """Write the manifest, keep what a person added to the old set's folder, and exchange the two."""
+        """Write the manifest, exchange the old set and the new, and keep what a person added to the old."""
         with writing(self.final):
-            (self._building / MANIFEST).write_bytes(manifest_bytes(manifest))
+            (self._new / MANIFEST).write_bytes(manifest_bytes(manifest))
             if self.final.exists():
-                for extra in self._extras():
-                    extra.replace(self._building / extra.name)
-                self.final.rename(self._replaced)
-            self._building.rename(self.final)
+                self.final.rename(self._old)
+            self._new.rename(self.final)
+            self._settle()
 
-    def _extras(self) -> list[Path]:
-        """Return what stands in the old set's folder and is not the set's: a journal, for example."""
-        try:
-            ours = {Path(f.path).parts[0] for f in open_workload(self.final).manifest.files} | {MANIFEST}
-        except WlgenError:
-            ours = {MANIFEST, "seed", "check", "formal"}
-        return [path for path in self.final.iterdir() if path.name not in ours]
+    def _move_extras(self) -> None:
+        """Move what stands in the old set's folder and is not the set's: a journal, for example."""
+        for path in self._old.iterdir():
+            target = self.final / path.name
+            if path.name not in (MANIFEST, *SPLITS) and not target.exists():
+                path.rename(target)
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
