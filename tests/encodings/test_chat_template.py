@@ -8,11 +8,12 @@ from itertools import product
 
 import families
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer
 
 from wlgen.encodings import Message
 from wlgen.encodings.chat_template import Options, load
+from wlgen.encodings.deepseek_v4 import packaged_tokenizer
 from wlgen.errors import WlgenError
 
 PINNED = {"llama3": {"date_string": "26 Jul 2024"}}
@@ -304,6 +305,33 @@ def test_a_folder_without_a_template_names_raw_and_the_missing_file(tmp_path):
         WlgenError, match=r"with a chat template, found none.*jinja.*\{name: raw, path: ...\}"
     ):
         load(Options(path=str(folder)), place="spec.yaml:3")
+
+
+def test_the_folder_of_deepseek_v4_which_has_no_template_names_its_encoding(tmp_path):
+    tokenizer, _ = packaged_tokenizer()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(WlgenError, match=r"found none. For DeepSeek V4 write \{name: deepseek-v4\}"):
+        load(Options(path=str(tmp_path)), place="spec.yaml:3")
+
+
+@pytest.mark.parametrize("swallowed", ["rstrip", "lstrip"])
+def test_special_tokens_may_swallow_the_white_space_beside_them(tmp_path, swallowed):
+    """Phi-3 ends its role tokens with a line break, which its tokenizer drops."""
+    folder = families.chatml(
+        tmp_path, template="{{ '<|user|>\\n' + messages[0]['content'] + '\\n<|end|>\\n' }}"
+    )
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    marks = [AddedToken(mark, **{swallowed: True}) for mark in ("<|user|>", "<|end|>")]
+    tokenizer.add_special_tokens(marks)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    encoding = load(Options(path=str(folder)), place="spec.yaml:3")
+    gaps = [tokens(encoding, ids) for ids in encoding.frame(ONE).ids]
+    # In front of the lstrip token the line break is gone; else it joins a full stop, or stands alone.
+    assert gaps == [
+        ["<|user|>"] + ["Ċ"] * (swallowed == "lstrip"),
+        ["<|end|>"] + ["Ċ"] * (swallowed == "lstrip"),
+    ]
 
 
 def test_named_templates_without_a_default_are_listed(tmp_path):

@@ -1,7 +1,7 @@
 """Encodings: a tokenizer plus the chat framing of the server, head_ids + body_ids + tail_ids = prompt_ids.
 
 An encoding is one module here with `Options` (a strict pydantic model of what a spec may set) and
-`load(options, place) -> Encoding`.
+`load(options, *, place) -> Encoding`, whose errors begin with `place`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Framing:
     """What the server puts around the bodies of a conversation.
 
     texts, ids: one gap more than there are messages; gap i stands before message i, the last one ends the
-    prompt. For a single user message they are the head and the tail.
+    prompt. For a single user message they are the head and the tail. A token that holds text of a gap and of
+    a body, or that another body would change, is the body's: texts[0] may be "[INST] ", and ids[0] "[INST]".
     """
 
     texts: tuple[str, ...]

@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue
 from wlgen.encodings import Encoding, Framing, Message, Render
 from wlgen.encodings._framing import conversation, find_framing, marked_bodies
 from wlgen.encodings._loading import load_tokenizer
+from wlgen.encodings.deepseek_v4 import USER
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.registry import nearest
 from wlgen.strict import Strict
@@ -81,7 +82,9 @@ def _template(loaded: Any, place: str) -> str:
         named = loaded.chat_template
         found = f"templates named {', '.join(named)}, and no default" if named else "none"
         remedy = (
-            "Copy the served model's chat_template.jinja into the folder, or send prompts without one: "
+            "For DeepSeek V4 write {name: deepseek-v4}: its servers need no template."
+            if loaded.backend_tokenizer.token_to_id(USER) is not None
+            else "Copy the served model's chat_template.jinja into the folder, or send prompts without one: "
             "{name: raw, path: ...}."
         )
         raise error(
