@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime, tzinfo
+from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
-from wlgen.encodings import Encoding, Framing, Message, Render
-from wlgen.encodings._framing import conversation, find_framing, marked_bodies
+from wlgen.encodings import Encoding, Framing, Message
+from wlgen.encodings._framing import find_framing
 from wlgen.encodings._loading import load_tokenizer
+from wlgen.encodings._template_checks import Dicts, check_date, check_kwargs, check_parts, try_roles
 from wlgen.encodings.deepseek_v4 import USER
-from wlgen.errors import Problem, WlgenError, error
-from wlgen.registry import nearest
+from wlgen.errors import error
 from wlgen.strict import Strict
-
-Dicts: TypeAlias = list[dict[str, Any]]
 
 
 class Options(Strict):
@@ -41,7 +35,7 @@ def load(options: Options, *, place: str) -> Encoding:
     """
     loaded, sha256 = load_tokenizer(options.path, options.revision, place=place)
     template = _template(loaded, place)
-    _check_kwargs(loaded, template, options.template_kwargs, place)
+    check_kwargs(loaded, template, options.template_kwargs, place)
 
     def apply(dicts: Dicts) -> str:
         text: str = loaded.apply_chat_template(
@@ -54,10 +48,9 @@ def load(options: Options, *, place: str) -> Encoding:
 
     @cache
     def frame(roles: tuple[str, ...]) -> Framing:
-        marked = _tried(render, roles, place)
-        _check_parts(apply, roles, marked, place)
-        if "strftime_now" in template:
-            _check_date(render, template, roles, place)
+        marked = try_roles(render, roles, place)
+        check_parts(apply, roles, marked, place)
+        check_date(render, template, roles, place)
         tokenizer = loaded.backend_tokenizer
         ids = tokenizer.encode(marked, add_special_tokens=False).ids
         if loaded.encode(marked, add_special_tokens=False) != ids:
@@ -91,87 +84,3 @@ def _template(loaded: Any, place: str) -> str:
             place, expected="a tokenizer with a chat template", found=found, remedy=remedy
         ) from failure
     return template
-
-
-def _check_kwargs(loaded: Any, template: str, kwargs: Mapping[str, Any], place: str) -> None:
-    """Refuse names that the template never reads: a mistyped one would frame, and ask for, something else."""
-    reserved = inspect.signature(loaded.apply_chat_template).parameters
-    words = sorted(set(re.findall(r"[A-Za-z_]\w*", template)) - set(reserved))
-    problems = [
-        Problem(
-            place=f"{place} template_kwargs {name}",
-            expected="a variable that the chat template reads",
-            found="an argument that servers set" if name in reserved else "a name that is not in it",
-            remedy=nearest(name, words),
-        )
-        for name in kwargs
-        if name not in words
-    ]
-    if problems:
-        raise WlgenError(*problems)
-
-
-def _tried(render: Render, roles: Sequence[str], place: str) -> str:
-    try:
-        return render(conversation(roles, marked_bodies(roles)))
-    except Exception as failure:  # a template is a program: anything may go wrong in it
-        raise error(
-            place,
-            expected=f"a chat template that takes the roles {', '.join(roles) or '(none)'}",
-            found=f"one that fails: {failure}",
-            remedy="Use roles that the template knows, or another template.",
-        ) from failure
-
-
-def _check_parts(apply: Callable[[Dicts], str], roles: Sequence[str], marked: str, place: str) -> None:
-    """Refuse a template that writes a text and a list with that text differently.
-
-    Where a template loops over the parts of a content, vLLM hands it a list even for a string, SGLang the
-    string (vLLM 0.32.0 renderers/chat_utils.py, SGLang 0.5.23 parser/jinja_template_utils.py).
-    """
-    bodies = marked_bodies(roles)
-    parts = [[{"type": "text", "text": body}] for body in bodies]
-    try:
-        text = apply([{"role": r, "content": c} for r, c in zip(roles, parts, strict=True)])
-    except Exception:  # noqa: BLE001 (it takes strings only, and servers see that)
-        return
-    printed = re.search(r"type\W+text", text)  # the list itself, as Python or JSON writes it
-    if text != marked and not printed and all(body in text for body in bodies):
-        found = "one that writes a content differently when it is a list of parts, as vLLM sends it"
-        raise error(place, expected="a chat template that all servers render alike", found=found)
-
-
-def _check_date(render: Render, template: str, roles: Sequence[str], place: str) -> None:
-    days = (datetime(2001, 2, 3, 4, 5, 6), datetime(2012, 11, 20, 21, 32, 43))  # noqa: DTZ001 (as now() gives)
-    texts = []
-    for day in days:
-        with _today(day):
-            texts.append(_tried(render, roles, place))
-    if texts[0] == texts[1]:
-        return
-    pin = 'template_kwargs: {date_string: "26 Jul 2024"}'
-    raise error(
-        place,
-        expected="a chat template whose text is the same every day",
-        found="one that writes today's date: tomorrow no token behind it would be shared",
-        remedy=f"Pin it: {pin}."
-        if "date_string" in template
-        else "Pin it by a variable of the template in template_kwargs, or write a fixed date into a copy.",
-    )
-
-
-@contextmanager
-def _today(day: datetime) -> Iterator[None]:
-    """Let templates see another day. Their strftime_now asks the name `datetime` of transformers' module."""
-    from transformers.utils import chat_template_utils as module  # noqa: PLC0415 (takes a second)
-
-    class Fixed(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> Fixed:
-            return cls.combine(day.date(), day.time(), tz)
-
-    real, module.datetime = module.datetime, Fixed
-    try:
-        yield
-    finally:
-        module.datetime = real
