@@ -85,6 +85,15 @@ def test_a_rank_has_one_seed_where_the_bound_asks_for_cached_tokens(bound, seed)
     assert ("seed" in spec.content["splits"]) == (seed is not None)
 
 
+def test_counts_a_rank():
+    text = LEAST.replace("max_tokens: 0", "tokens: 64").replace(
+        "splits: {", "dp_ranks: 3\nsplits: {check: {per_rank: 0}, "
+    )
+    spec = spec_file.parse(text.replace("splits: {", "splits: {seed: {shape: full}, "), "s.yaml")
+    assert spec.splits.seed == SeedSplit(per_rank=1, shape="full")
+    assert (spec.splits.check.per_rank, spec.splits.formal.rows(spec.dp_ranks)) == (0, 120)
+
+
 def test_content_holds_every_default_and_no_key_without_a_value():
     content = spec_file.parse(LEAST, "s.yaml").content
     content["encoding"], content["cache"] = content["encoding"]["name"], content["cache"]["rule"]
@@ -240,6 +249,13 @@ def test_missing_keys_stand_at_the_line_of_the_mapping_that_lacks_them():
         ("131072", "0", "7 requests.body_len: expected at least 1, found 0"),
         ("1024", "-1", "8 requests.output_len: expected at least 1, found -1"),
         ("131072", "16384.0", "7 requests.body_len: expected a whole number, found 16384.0. Write 16384."),
+        ("131072", "2147483649", "7 requests.body_len: expected at most 2147483648, found 2147483649"),
+        ("640", "1000000001", "12 splits.formal.total: expected at most 1000000000, found 1000000001"),
+        (
+            "dp_ranks: 16",
+            "dp_ranks: ~",
+            "5 dp_ranks: expected a whole number, found ~, which YAML reads as null",
+        ),
         ("dp_ranks: 16", "dp_ranks: 0", "5 dp_ranks: expected at least 1, found 0"),
         ("0.90", "90", "9 requests.cached.min_ratio: expected at most 1, found 90. For 90 % write 0.9."),
         ("0.90", "90%", "9 requests.cached.min_ratio: expected a number, found '90%' (text). Write 0.9."),
@@ -386,6 +402,14 @@ def test_rows_that_do_not_fill_ranks_with_prefixes_of_their_own():
 def test_fewer_rows_than_ranks_with_prefixes_of_their_own():
     (problem,) = after("total: 640", "total: 8", WARM.replace("shared_by: all", "shared_by: rank"))
     assert problem.endswith("found 8. The least is 16.")
+
+
+def test_more_groups_than_the_rows_of_one_rank():
+    text = LEAST.replace("cached:", "prefix: {shared_by: group, groups: 41}, cached:")
+    (problem,) = said(text)
+    assert problem.startswith(
+        "s.yaml:3 requests.prefix.groups: expected at most one group for each of the 40 "
+    )
 
 
 def test_unknown_kinds_list_the_known_ones_and_the_nearest():

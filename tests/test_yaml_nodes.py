@@ -71,6 +71,7 @@ def test_every_key_has_the_line_it_stands_at():
         ("-.INF", OUT_OF_RANGE),
         (".nan", OUT_OF_RANGE),
         ("18446744073709551616", OUT_OF_RANGE),
+        ("-9223372036854775809", OUT_OF_RANGE),
         ("1.0e+999", OUT_OF_RANGE),
     ],
 )
@@ -129,6 +130,12 @@ def test_a_few_lines_of_aliases_do_not_become_gigabytes():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30)]
     assert len(problems("\n".join(lines))) == 30 + 29 * 10
+
+
+def test_depth_is_limited_and_length_is_not():
+    deep = "[" * (MOST_NESTED - 1) + "1" + "]" * (MOST_NESTED - 1)
+    assert problems(deep) == []
+    assert problems(f"[{', '.join(['[1]'] * 3 * MOST_NESTED)}]") == []
 
 
 def test_a_key_without_a_value_is_not_null():
