@@ -10,7 +10,7 @@ from wlgen.readers import Result, Source
 from wlgen.readers._document import Cut, Document
 
 Run: TypeAlias = dict[str, Any]
-SINGLE = ("backend",)
+SINGLE = ("backend", "endpoint_type")  # only vLLM's runs have an endpoint_type
 ARRAYS = (
     "input_lens",
     "output_lens",
@@ -23,7 +23,9 @@ ARRAYS = (
 )
 
 
-def runs(source: Source, result: Callable[[Run, int, str], Result]) -> Iterator[Result | Problem]:
+def runs(
+    source: Source, result: Callable[[Run, int, str], Result], *, vllm: bool
+) -> Iterator[Result | Problem]:
     """Yield the results of each run of a file: result(run, index, place), run mapping a field to its array.
 
     Inter-token latencies are summed as they are read, into run["decode"], so that a run of 20,000 requests
@@ -34,7 +36,12 @@ def runs(source: Source, result: Callable[[Run, int, str], Result]) -> Iterator[
     try:
         while document.more():
             number += 1
-            yield from _results(f"{source.name}:{number}", _run(document), result)
+            run, place = _run(document), f"{source.name}:{number}"
+            if ("endpoint_type" in run) is vllm:
+                yield from _results(place, run, result)
+            else:
+                ours, other = ("vLLM", "SGLang") if vllm else ("SGLang", "vLLM")
+                yield Problem(place=place, expected=f"a run of {ours}", found=f"one of {other} or another")
     except Cut as cut:
         found = f"{cut}: the file was cut, or is of another client"
         yield Problem(place=source.name, expected="a JSON object a run", found=found)

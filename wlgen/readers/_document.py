@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -18,6 +19,16 @@ _SCALAR = re.compile(rb"[^\s,\]}]*+")
 
 class Cut(Exception):  # noqa: N818 (it is the file that is cut; readers turn it into a Problem)
     """The document ends, or stops being JSON, before its value does."""
+
+
+def decoded(text: bytes) -> Any:
+    """Return a JSON value; NaN and Infinity too, which Python clients write and orjson refuses."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        if b"NaN" in text or b"Infinity" in text:
+            return json.loads(text)
+        raise
 
 
 class Document:
@@ -50,8 +61,8 @@ class Document:
     def value(self) -> Any:
         """Return the value here, decoded."""
         try:
-            return orjson.loads(self._raw())
-        except orjson.JSONDecodeError as failure:
+            return decoded(self._raw())
+        except ValueError as failure:
             raise Cut(str(failure)) from failure
 
     def skip(self) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-import orjson
-
 from wlgen.errors import Problem
 from wlgen.readers import Source
+from wlgen.readers._document import decoded
 
 Record: TypeAlias = dict[str, Any]
 
@@ -20,8 +19,8 @@ def records(source: Source) -> Iterator[tuple[str, Record] | Problem]:
             continue
         place = f"{source.name}:{number}"
         try:
-            record = orjson.loads(line)
-        except orjson.JSONDecodeError as failure:
+            record = decoded(line)
+        except ValueError as failure:
             cut = "" if line.endswith(b"\n") else " in a last line without an end: the file was cut"
             yield Problem(place=place, expected="a whole JSON line", found=f"{failure}{cut}")
             continue

@@ -19,7 +19,7 @@ def claims(opening: bytes) -> bool:
 
 def read(source: Source) -> Iterator[Result | Problem]:
     """Yield the results of each run in the file (runs are appended), each with its index in the dataset."""
-    return runs(source, _result)
+    return runs(source, _result, vllm=False)
 
 
 def _result(run: Run, index: int, place: str) -> Result:

@@ -17,7 +17,7 @@ def claims(opening: bytes) -> bool:
 
 def read(source: Source) -> Iterator[Result | Problem]:
     """Yield the results of a run, each with its index in the dataset."""
-    return runs(source, _result)
+    return runs(source, _result, vllm=True)
 
 
 def _result(run: Run, index: int, place: str) -> Result:
