@@ -181,6 +181,7 @@ def _refusals(page: Endpoint, simulation: Simulation) -> Endpoint:
     async def answered(request: Request) -> Response:
         try:
             _ask_for_key(request, settings.api_key)
+            simulation.check_alive()
             return await page(request)
         except RefusedError as refused:
             kind = (

@@ -48,6 +48,11 @@ class Simulation:
         self._error, self._cut = Strikes(faults.error), Strikes(faults.cut)
         self._stall = Strikes(faults.stall)
 
+    def check_alive(self) -> None:
+        """Refuse everything once the fault `restart` struck."""
+        if self.restart_due.is_set():
+            raise RefusedError(503, "The server is shutting down: the fault `restart` of this rehearsal")
+
     async def prompt(self, ask: Ask) -> Ids:
         """Return a request's prompt ids; RefusedError where they do not fit the model."""
         if ask.ids is not None:
@@ -56,10 +61,12 @@ class Simulation:
             ids = await self.chat_ids(ask.messages, ask.template_kwargs)
         else:
             ids = await self.text_ids(ask.text or "")
-        most = self.settings.max_model_len
+        most = min(self.settings.max_model_len, self.settings.capacity or self.settings.max_model_len)
         if len(ids) + ask.output_len > most:
             asked = f"{len(ids)} prompt and {ask.output_len} output tokens"
-            raise RefusedError(400, f"maximum context length is {most} tokens, but {asked} were asked for")
+            raise RefusedError(
+                400, f"the most this server can hold is {most} tokens, but {asked} were asked for"
+            )
         return ids
 
     async def chat_ids(self, messages: tuple[Message, ...], template_kwargs: Mapping[str, object]) -> Ids:
