@@ -30,6 +30,13 @@ FOLDED = 200  # more of them behind a fold
 RANKS = 64  # in the table, the lowest where there are more
 
 
+def check_place(path: Path) -> None:
+    """Raise WlgenError where no page could be written, so that a long audit does not end there."""
+    if path.is_dir() or not path.parent.is_dir():
+        found = "a folder" if path.is_dir() else "no folder to hold it"
+        raise error(str(path), expected="a writable file for the page", found=found)
+
+
 def write_page(audit: Audit, path: Path) -> None:
     """Write the page; WlgenError where the file cannot be written."""
     try:

@@ -47,10 +47,12 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     from wlgen.audit import audit, parse_splits
     from wlgen.errors import WlgenError
     from wlgen.figures import Setting
-    from wlgen.report_html import write_page
+    from wlgen.report_html import check_place, write_page
     from wlgen.results import read_results
     from wlgen.workload import open_workload, prove_files
 
+    if html is not None:
+        check_place(html)
     workload = open_workload(folder)
     files = read_results(results, client)
     prove_files(workload)

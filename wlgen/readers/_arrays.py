@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from wlgen.errors import Problem
 from wlgen.readers import Result, Source
 from wlgen.readers._document import Cut, Document
+from wlgen.readers._usage import seconds
 
 Run: TypeAlias = dict[str, Any]
 SINGLE = ("backend", "endpoint_type")  # only vLLM's runs have an endpoint_type
@@ -49,11 +50,11 @@ def runs(
 
 def decode_end(run: Mapping[str, Any], index: int) -> float | None:
     """Return the end of a request from its own start: its latency, or first token plus all later ones."""
-    latency = at(run, "latencies", index)
-    if isinstance(latency, float):
+    latency = seconds(at(run, "latencies", index))
+    if latency is not None:
         return latency
-    ttft, decode = at(run, "ttfts", index), at(run, "decode", index)
-    return ttft + decode if isinstance(ttft, float) and decode is not None else None
+    ttft, decode = seconds(at(run, "ttfts", index)), seconds(at(run, "decode", index))
+    return None if ttft is None or decode is None else ttft + decode
 
 
 def at(run: Mapping[str, Any], name: str, index: int) -> Any:

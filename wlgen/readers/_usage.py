@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -46,8 +47,8 @@ def count(value: object) -> int | None:
 
 
 def seconds(value: object, scale: float = 1.0) -> float | None:
-    """Return a time times `scale`, or None for what is not one."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    """Return a time times `scale`, or None for what is not one (absent, null, a string, NaN)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return value * scale
 

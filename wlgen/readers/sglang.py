@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from wlgen.errors import Problem
 from wlgen.readers import Result, Source
 from wlgen.readers._arrays import Run, at, decode_end, runs
-from wlgen.readers._usage import count
+from wlgen.readers._usage import count, seconds
 
 NATIVE = ("sglang", "sglang-native")
 
@@ -24,7 +24,6 @@ def read(source: Source) -> Iterator[Result | Problem]:
 
 def _result(run: Run, index: int, place: str) -> Result:
     error = str(at(run, "errors", index) or "")
-    ttft = at(run, "ttfts", index)
     return Result(
         place=place,
         index=index,
@@ -33,7 +32,7 @@ def _result(run: Run, index: int, place: str) -> Result:
         prompt_tokens=count(at(run, "input_lens", index)),
         cached_tokens=_cached(run, index),
         output_tokens=count(at(run, "output_lens", index)),
-        first_token=ttft if isinstance(ttft, float) else None,
+        first_token=seconds(at(run, "ttfts", index)),
         end=decode_end(run, index),
     )
 

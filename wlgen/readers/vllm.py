@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from wlgen.errors import Problem
 from wlgen.readers import Result, Source
 from wlgen.readers._arrays import Run, at, decode_end, runs
-from wlgen.readers._usage import count
+from wlgen.readers._usage import count, seconds
 
 
 def claims(opening: bytes) -> bool:
@@ -22,8 +22,8 @@ def read(source: Source) -> Iterator[Result | Problem]:
 
 def _result(run: Run, index: int, place: str) -> Result:
     error = str(at(run, "errors", index) or "")
-    start, ttft, latency = at(run, "start_times", index), at(run, "ttfts", index), decode_end(run, index)
-    origin = start if isinstance(start, float) else 0.0
+    start, ttft = seconds(at(run, "start_times", index)), seconds(at(run, "ttfts", index))
+    latency, origin = decode_end(run, index), start or 0.0
     return Result(
         place=place,
         index=index,
@@ -31,7 +31,7 @@ def _result(run: Run, index: int, place: str) -> Result:
         error=error.strip().rsplit("\n", 1)[-1],
         prompt_tokens=count(at(run, "input_lens", index)),
         output_tokens=count(at(run, "output_lens", index)),
-        start=start if isinstance(start, float) else None,
-        first_token=origin + ttft if isinstance(ttft, float) else None,
+        start=start,
+        first_token=None if ttft is None else origin + ttft,
         end=None if latency is None else origin + latency,
     )
