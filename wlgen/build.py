@@ -13,6 +13,7 @@ from wlgen.compose import Composed, Composer
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
 from wlgen.lexicon import Lexicon
+from wlgen.openings import crowded_rows
 from wlgen.plan import LEAD, Plan
 from wlgen.prove import Prover
 from wlgen.solve import solve
@@ -34,13 +35,14 @@ from wlgen.workload import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
-    """A spec made ready: its encoding, lexicon, task and plan."""
+    """A spec made ready: its encoding, lexicon, task and plan. crowded: rows that share their first token."""
 
     spec: Spec
     encoding: Encoding
     lexicon: Lexicon
     task: Task
     plan: Plan
+    crowded: int
 
     def composer(self) -> Composer:
         """Return a composer of the plan's rows."""
@@ -62,7 +64,8 @@ def blueprint(spec: Spec, encoding: Encoding | None = None) -> Blueprint:
     module = registry.load(tasks, spec.requests.task.name, place=spec.place)
     task: Task = module.make(spec.requests.task.options, lexicon, place=spec.place)
     plan = solve(spec, encoding, LEAD + task.least_own(spec.requests.output_len))
-    return Blueprint(spec=spec, encoding=encoding, lexicon=lexicon, task=task, plan=plan)
+    crowded = crowded_rows(plan, lexicon)
+    return Blueprint(spec=spec, encoding=encoding, lexicon=lexicon, task=task, plan=plan, crowded=crowded)
 
 
 def load_encoding(spec: Spec) -> Encoding:
@@ -84,42 +87,43 @@ def build(
     progress: called with the rows composed and the rows to compose. A failure leaves an older set as it was.
     """
     wanted = _checked_ranks(spec, ranks)
+    encoding = load_encoding(spec)
+    plan = solve(spec, encoding, 1)
     with Staging(output, spec.name) as staging:
         staging.check_place()
-        encoding = load_encoding(spec)
-        old = _reusable(staging.final, spec, encoding)
+        old = _reusable(staging.final, plan, encoding)
         kept = _proved(old) if old else {}
-        if old and not any(
-            _rows(old.manifest, s, r) for s, r in _files(wanted) if row_file(s, r) not in kept
-        ):
+        missing = _missing(plan, wanted, old, kept)
+        if old and not missing:
             return Built(workload=old, written=0)
         ready = blueprint(spec, encoding)
-        prover = Prover(ready.plan, ready.lexicon, ready.task)
-        missing = [(s, r) for s, r in _files(wanted) if row_file(s, r) not in kept and ready.plan.count(s, r)]
-        rows = _Rows(ready, prover, sum(ready.plan.count(s, r) for s, r in missing), progress)
+        prover = Prover(ready.plan, ready.lexicon, ready.task, crowded=ready.crowded)
+        rows = _Rows(ready, prover, sum(plan.count(s, r) for s, r in missing), progress)
         written = [staging.write(split, rank, rows.of(split, rank)) for split, rank in missing]
-        proof = prover.finish()
-        staging.commit(manifest(ready, [*map(staging.keep, kept.values()), *written], proof))
+        proof = _added(prover.finish(), old.manifest.proof if old and kept else {})
+        staging.commit(manifest(plan, encoding, [*map(staging.keep, kept.values()), *written], proof))
     return Built(workload=open_workload(staging.final), written=len(written))
 
 
-def manifest(ready: Blueprint, files: Sequence[FileProof], proof: Mapping[str, Any]) -> Manifest:
+def manifest(
+    plan: Plan, encoding: Encoding, files: Sequence[FileProof], proof: Mapping[str, Any]
+) -> Manifest:
     """Return the manifest of a plan and its files."""
-    plan, spec = ready.plan, ready.spec
-    order = {row_file(s, r): i for i, (s, r) in enumerate(_files(range(spec.dp_ranks)))}
-    built = sorted({r for s, r in _files(range(spec.dp_ranks)) if row_file(s, r) in {f.path for f in files}})
+    spec = plan.spec
+    by_path = {file.path: file for file in files}
+    there = [(s, r) for s, r in _files(range(spec.dp_ranks)) if row_file(s, r) in by_path]
     per_rank = {s: [plan.count(s, r) for r in range(spec.dp_ranks)] for s in SPLITS}
     return Manifest(
         format=FORMAT,
         name=spec.name,
         spec=spec.content,
         spec_sha256=spec_file.fingerprint(spec.content),
-        encoding=ready.encoding.proof(),
+        encoding=encoding.proof(),
         cache=spec.cache,
         promises=plan.promises,
         splits={s: {"rows": sum(counts), "per_rank": counts} for s, counts in per_rank.items()},
-        ranks=built,
-        files=tuple(sorted(files, key=lambda f: order[f.path])),
+        ranks=sorted({r for _, r in there}),
+        files=tuple(by_path[row_file(s, r)] for s, r in there),
         proof=proof,
     )
 
@@ -150,10 +154,6 @@ def _files(ranks: Iterable[int]) -> list[tuple[Split, int]]:
     return [(split, rank) for split in SPLITS for rank in ranks]
 
 
-def _rows(manifest: Manifest, split: Split, rank: int) -> int:
-    return int(manifest.splits[split]["per_rank"][rank])
-
-
 def _checked_ranks(spec: Spec, ranks: Sequence[int] | None) -> Sequence[int]:
     for rank in ranks or ():
         if not 0 <= rank < spec.dp_ranks:
@@ -162,16 +162,14 @@ def _checked_ranks(spec: Spec, ranks: Sequence[int] | None) -> Sequence[int]:
     return range(spec.dp_ranks) if not ranks else sorted(set(ranks))
 
 
-def _reusable(folder: Path, spec: Spec, encoding: Encoding) -> Workload | None:
-    """Return the set in the folder if it is of this very spec and tokenizer, whether or not it is whole."""
+def _reusable(folder: Path, plan: Plan, encoding: Encoding) -> Workload | None:
+    """Return the set in the folder if its manifest is that of this very plan, whether or not it is whole."""
     try:
         old = open_workload(folder)
     except WlgenError:
         return None
-    same_spec = (
-        old.manifest.spec_sha256 == spec_file.fingerprint(spec.content) and old.manifest.spec == spec.content
-    )
-    return old if same_spec and old.manifest.encoding == encoding.proof() else None
+    found = old.manifest
+    return old if found == manifest(plan, encoding, found.files, found.proof) else None
 
 
 def _proved(old: Workload) -> dict[str, FileProof]:
@@ -181,3 +179,22 @@ def _proved(old: Workload) -> dict[str, FileProof]:
             lambda proof: file_sha256(old.folder / proof.path) == proof.sha256, old.manifest.files
         )
         return {proof.path: proof for proof, good in zip(old.manifest.files, proved, strict=True) if good}
+
+
+def _missing(
+    plan: Plan, wanted: Sequence[int], old: Workload | None, kept: Mapping[str, FileProof]
+) -> list[tuple[Split, int]]:
+    """Return the files to write: of the ranks asked for, and of the old set where their hash is wrong."""
+    listed = {file.path for file in old.manifest.files} if old else set()
+    return [
+        (split, rank)
+        for split, rank in _files(range(plan.spec.dp_ranks))
+        if (path := row_file(split, rank)) not in kept
+        and (path in listed or (rank in wanted and plan.count(split, rank)))
+    ]
+
+
+def _added(proof: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a proof with what an earlier build of the kept files counted."""
+    counts = ("prefixes", "seams", "whole_rows")
+    return {**proof, **{name: proof[name] + old.get(name, 0) for name in counts}}

@@ -15,8 +15,9 @@ import numpy as np
 import orjson
 
 from wlgen.encodings import Framing, Message
-from wlgen.lexicon import Atom, Chunk, Ids, Lexicon
-from wlgen.plan import LEAD, RowPlan, Segment
+from wlgen.lexicon import Chunk, Ids, Lexicon
+from wlgen.openings import opening
+from wlgen.plan import RowPlan, Segment
 from wlgen.tasks import Task
 
 KEPT_TOKENS = 8_000_000  # of shared segments, about 100 MB with their texts
@@ -99,24 +100,17 @@ class Composer:
         return piece
 
     def _chunk(self, segment: Segment, *, at_start: bool, passage_len: int) -> Chunk:
-        opening = self._opening(segment, at_start=at_start)[: segment.tokens]
+        opened = opening(self._lexicon, segment, at_start=at_start)
         stream = ("wlgen/1", self._seed, *segment.stream)
-        left = segment.tokens - len(opening)
-        ids = np.array([atom.id for atom in opening], dtype=np.uint32)
-        text = "".join(atom.text for atom in opening)
+        left = segment.tokens - len(opened)
+        ids = np.array([atom.id for atom in opened], dtype=np.uint32)
+        text = "".join(atom.text for atom in opened)
         if left == 0:
             return Chunk(ids=ids, text=text)
         rest = (
             self._task.shared(stream, left) if segment.shared else self._task.own(stream, left, passage_len)
         )
         return Chunk(ids=np.concatenate([ids, rest.ids]), text=text + rest.text)
-
-    def _opening(self, segment: Segment, *, at_start: bool) -> tuple[Atom, ...]:
-        leads = self._lexicon.start_leads if at_start else self._lexicon.inner_leads
-        lead, turn = leads.at(segment.ordinal)
-        # Streams with one lead differ in the second token: even ones count from the front, odd from the back.
-        seconds = self._lexicon.seconds
-        return (lead, seconds[(2 * turn + (segment.ordinal < 0)) % len(seconds)])[:LEAD]
 
     def _digest(self, framing: Framing, pieces: tuple[tuple[Piece, ...], ...]) -> str:
         """Hash the ids; the state behind a first message's shared pieces is kept and copied."""

@@ -80,7 +80,8 @@ class Leads:
         only when every lead is in use.
         """
         blocks = range(-(-len(self._candidates) // BLOCK))
-        left, turn = (ordinal, 0) if ordinal >= 0 else (-1 - ordinal, 0)
+        left = ordinal if ordinal >= 0 else -1 - ordinal
+        turn = 0
         while True:
             start = left
             for block in blocks if ordinal >= 0 else reversed(blocks):
@@ -90,12 +91,7 @@ class Leads:
                 left -= len(atoms)
             if left == start:
                 raise _too_small("words that can start a stream", "none")
-            turn += 1
-
-    def position(self, ordinal: int) -> tuple[int, int]:
-        """Return where a lead stands, as (turn, place in the order): the front and back meet where equal."""
-        atom, turn = self.at(ordinal)
-        return turn, self._candidates.index(atom.text)
+            turn, left = 1 + left // (start - left), left % (start - left)
 
     def _block(self, number: int) -> list[Atom]:
         if number not in self._blocks:

@@ -36,10 +36,14 @@ class _Expected(NamedTuple):
 
 
 class Prover:
-    """Takes composed rows one by one; `finish` raises, or returns the proof that the manifest keeps."""
+    """Takes composed rows one by one; `finish` raises, or returns the proof that the manifest keeps.
 
-    def __init__(self, plan: Plan, lexicon: Lexicon, task: Task) -> None:
+    crowded: rows that are planned to share a lead.
+    """
+
+    def __init__(self, plan: Plan, lexicon: Lexicon, task: Task, *, crowded: int) -> None:
         self._plan = plan
+        self._crowded = crowded
         self._encoding = lexicon.encoding
         self._hygiene = Hygiene(lexicon.encoding)
         self._by_atoms = task.proved and isolates(lexicon)
@@ -75,7 +79,7 @@ class Prover:
             "prefixes": len(self._prefixes),
             "seams": self._counts["seams"],
             "whole_rows": self._counts["whole rows"],
-            "rows_that_share_a_lead": self._counts["shared leads"],
+            "rows_that_share_a_lead": self._crowded,
         }
 
     def _check_bound(self, row: Composed) -> None:
@@ -91,10 +95,8 @@ class Prover:
         for message in row.pieces:
             for piece in message:
                 stream = (piece.segment.stream, piece.segment.tokens)
-                first, second = (*piece.ids[:2].tolist(), None)[:2]
-                if self._siblings.setdefault((path, first), stream) != stream:
-                    self._counts["shared leads"] += 1
-                if self._siblings.setdefault((path, first, second), stream) != stream:
+                opening = piece.ids[: 2 if self._crowded else 1].tolist()
+                if self._siblings.setdefault((path, *opening), stream) != stream:
                     expected = "first tokens that no other row has behind the same prefix"
                     raise error(f"row {row.plan.id}", expected=expected, found=repr(piece.text[:40]))
                 path = (*path, stream)

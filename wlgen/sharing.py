@@ -34,7 +34,7 @@ class Sharing:
 
     def add(self, row: Row, ids: Ids) -> Iterator[Finding]:
         """Yield what is wrong with a row beside the rows before it."""
-        shared_len = min(row.shared_len, len(ids))
+        shared_len = min(max(row.shared_len, 0), len(ids))
         prefix = xxhash.xxh3_128_hexdigest(ids[:shared_len].tobytes())
         length, expected, other = self._prefix.setdefault(row.group, (shared_len, prefix, row.id))
         if shared_len != length:

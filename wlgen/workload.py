@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import orjson
 
@@ -23,6 +23,7 @@ from wlgen.pages import least_tokens
 FORMAT = "wlgen/1"
 MANIFEST = "manifest.json"
 Split: TypeAlias = Literal["seed", "check", "formal"]
+T = TypeVar("T")
 SPLITS: tuple[Split, ...] = ("seed", "check", "formal")  # the order in which a server meets them
 
 
@@ -179,27 +180,43 @@ def parse_row(line: bytes, *, place: str) -> Row:
     """Return the row of one JSONL line; the keys must be exactly those of Row, in order."""
     remedy = "Rebuild the set with `wlgen build`."
     try:
-        fields = orjson.loads(line)
+        values = orjson.loads(line)
     except orjson.JSONDecodeError as failure:
         raise error(place, expected="a whole JSON row", found=str(failure), remedy=remedy) from failure
-    keys = list(fields) if isinstance(fields, dict) else [type(fields).__name__]
+    keys = list(values) if isinstance(values, dict) else [type(values).__name__]
     if keys != list(Row.__dataclass_fields__):
         expected = f"the keys {', '.join(Row.__dataclass_fields__)}"
         raise error(place, expected=expected, found=", ".join(keys), remedy=remedy)
     for key, kind in _ROW_TYPES.items():
-        if type(fields[key]) is not kind:
-            raise error(f"{place} {key}", expected=kind.__name__, found=repr(fields[key])[:80], remedy=remedy)
+        if type(values[key]) is not kind:
+            raise error(f"{place} {key}", expected=kind.__name__, found=repr(values[key])[:80], remedy=remedy)
     try:
-        messages = tuple(Message(**m) for m in fields.pop("messages"))
+        messages = tuple(Message(**m) for m in values.pop("messages"))
     except TypeError as failure:
         raise error(f"{place} messages", expected="[{role, content}, ...]", found=str(failure)) from failure
-    return Row(messages=messages, **fields)
+    if not all(type(part) is str for message in messages for part in message):
+        raise error(f"{place} messages", expected="a role and a content of text", found="another type")
+    return Row(messages=messages, **values)
 
 
-_ROW_TYPES = {
-    name: {"str": str, "int": int, "Split": str}.get(str(f.type), list)
-    for name, f in Row.__dataclass_fields__.items()
-}
+def _json_types(kind: type[Any]) -> dict[str, type]:
+    """Return the JSON type of each field of a dataclass."""
+    plain: dict[str, type] = {
+        "str": str,
+        "int": int,
+        "float": float,
+        "bool": bool,
+        "Split": str,
+        "Engine": str,
+    }
+    lists = ("tuple", "Sequence")
+    return {
+        field.name: plain.get(str(field.type), list if str(field.type).startswith(lists) else dict)
+        for field in fields(kind)
+    }
+
+
+_ROW_TYPES = _json_types(Row)
 
 
 def open_workload(folder: Path) -> Workload:
@@ -227,14 +244,24 @@ def open_workload(folder: Path) -> Workload:
 
 
 def parse_manifest(content: Mapping[str, Any]) -> Manifest:
-    """Return the manifest of a decoded manifest.json."""
-    fields = dict(content)
-    return Manifest(
-        cache=CacheRule(**fields.pop("cache")),
-        promises=Promises(**fields.pop("promises")),
-        files=tuple(FileProof(**f) for f in fields.pop("files")),
-        **fields,
+    """Return the manifest of a decoded manifest.json; KeyError, TypeError or ValueError where it is none."""
+    manifest = _typed(Manifest, content)
+    return replace(
+        manifest,
+        cache=_typed(CacheRule, manifest.cache),
+        promises=_typed(Promises, manifest.promises),
+        files=tuple(_typed(FileProof, file) for file in manifest.files),
     )
+
+
+def _typed(kind: type[T], content: object) -> T:
+    """Return a dataclass of JSON values; TypeError names the first value of another type."""
+    if not isinstance(content, dict):
+        raise TypeError(f"expected the keys of a {kind.__name__}, found {content!r:.80}")
+    for name, expected in _json_types(kind).items():
+        if name in content and type(content[name]) is not expected:
+            raise TypeError(f"{name}: expected {expected.__name__}, found {content[name]!r:.80}")
+    return kind(**content)
 
 
 def prove_files(workload: Workload) -> None:

@@ -1,0 +1,57 @@
+"""Openings: the first two tokens of a stream, which tell it from every other that begins where it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wlgen.errors import WlgenError, error
+from wlgen.lexicon import Atom, Lexicon
+from wlgen.plan import Plan, RowPlan, Segment
+from wlgen.workload import SPLITS
+
+
+def opening(lexicon: Lexicon, segment: Segment, *, at_start: bool) -> tuple[Atom, ...]:
+    """Return the first tokens of a segment: its lead and what follows it, as far as the segment reaches."""
+    leads = lexicon.start_leads if at_start else lexicon.inner_leads
+    lead, turn = leads.at(segment.ordinal)
+    # Streams with one lead differ in the second token: even ones count from the front, odd from the back.
+    seconds = lexicon.seconds
+    return (lead, seconds[(2 * turn + (segment.ordinal < 0)) % len(seconds)])[: segment.tokens]
+
+
+def crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
+    """Return how many rows begin their own part with a token that an earlier row of their group has there.
+
+    It is 0 unless a group has more rows than the vocabulary has leads. WlgenError where the vocabulary is too
+    small to tell two rows apart by two tokens, or two prefixes by one.
+    """
+    begun: dict[tuple[object, ...], object] = {}
+    crowded = 0
+    for row in _rows(plan):
+        path: tuple[object, ...] = ()
+        for message in row.messages:
+            for number, segment in enumerate(message.segments):
+                stream = (segment.stream, segment.tokens)
+                ids = [atom.id for atom in opening(lexicon, segment, at_start=number == 0)]
+                one = begun.setdefault((path, ids[0]), stream) == stream
+                two = begun.setdefault((path, *ids, "two"), stream) == stream
+                if not two or (segment.shared and not one):
+                    raise _too_small(row)
+                crowded += not one
+                path = (*path, stream)
+    return crowded
+
+
+def _rows(plan: Plan) -> Iterator[RowPlan]:
+    for split in SPLITS:
+        for rank in range(plan.spec.dp_ranks):
+            yield from plan.rows(split, rank)
+
+
+def _too_small(row: RowPlan) -> WlgenError:
+    return error(
+        "tokenizer vocabulary",
+        expected="enough whole words that every two rows differ in the first tokens that are not shared",
+        found=f"too few for row {row.id} of group {row.group}",
+        remedy="Use a tokenizer with more whole words, or fewer rows, groups or seeds.",
+    )
