@@ -183,10 +183,14 @@ class Lexicon:
         cut = whole - 1 - tokens
         ids, texts = self.bank
         chosen = below(words(stream, whole // english.SENTENCE_TOKENS), BANK)
-        parts = [self._sentences[i] for i in chosen.tolist()]
-        stop = len(texts[chosen[-1]][-1])
-        skipped = sum(map(len, texts[chosen[0]][:cut]))
-        return Chunk(ids=ids[chosen].reshape(-1)[cut:-1], text="".join(parts)[skipped:-stop])
+        kept = ids[chosen].reshape(-1)[cut:-1]
+        text = "".join([self._sentences[i] for i in chosen.tolist()])
+        text = text[sum(map(len, texts[chosen[0]][:cut])) : -len(texts[chosen[-1]][-1])]
+        mark = texts[chosen[0]][cut]
+        if mark in self.marks:  # behind the ":" of a lead, ":," would be one token
+            kept[0] = self.words[0].id
+            text = self.words[0].text + text[len(mark) :]
+        return Chunk(ids=kept, text=text)
 
     def random_words(self, stream: Coordinates, tokens: int) -> Chunk:
         """Return the first `tokens` tokens of a stream of uniformly random words."""
