@@ -35,10 +35,12 @@ REPORTING = {
 class Preflight:
     """What was found. omits_zero: the server leaves cached tokens out where they are 0.
 
-    proofs: one line each on what was proved, or could not be.
+    pinned: ranks can be pinned, since impossible ones are refused. proofs: one line each on what was proved,
+    or could not be.
     """
 
     omits_zero: bool
+    pinned: bool
     proofs: tuple[str, ...]
 
 
@@ -90,11 +92,12 @@ async def preflight(
         framing = await _tokenized(server, row, encoding)
         reply, omits_zero = await _reported(server, encoding, manifest.cache.hit_quantum)
         framing = framing or reply
-        pinning = await _pinned(server, encoding, manifest.dp_ranks)
+        pins = await _pinned(server, encoding, manifest.dp_ranks)
     except RequestError as failure:
         raise unusable(server.url, failure, expected="an answer to a throw-away prompt") from failure
     reported = "cached tokens: reported" + (", and left out where they are 0" if omits_zero else "")
-    return Preflight(omits_zero=omits_zero, proofs=(framing, reported, pinning))
+    pinned, pinning = pins
+    return Preflight(omits_zero=omits_zero, pinned=pinned, proofs=(framing, reported, pinning))
 
 
 def row_prompt(row: Row, encoding: Encoding) -> Prompt:
@@ -168,7 +171,7 @@ def _other_framing(place: str, planned: int, found: int) -> WlgenError:
     return error(place, expected=f"{planned} prompt tokens", found=told, remedy=f"Cause: {cause}.")
 
 
-async def _pinned(server: Server, encoding: Encoding, dp_ranks: int) -> str:
+async def _pinned(server: Server, encoding: Encoding, dp_ranks: int) -> tuple[bool, str]:
     last = dp_ranks - 1
     try:
         await _ask(server, throwaway(encoding, _SHORT)[0], last)
@@ -180,11 +183,11 @@ async def _pinned(server: Server, encoding: Encoding, dp_ranks: int) -> str:
         raise error(server.url, expected=expected, found=failure.message, remedy=remedy) from failure
     if not await _refuses(server, encoding, IMPOSSIBLE_RANK):
         seen = f"the server serves rank {IMPOSSIBLE_RANK}, which cannot exist"
-        return f"pinning: UNPROVED, {seen}: a router in front may drop the rank"
+        return False, f"pinning: UNPROVED, {seen}: a router in front may drop the rank"
     if not await _refuses(server, encoding, dp_ranks):
         seen = f"the server has more ranks than the {dp_ranks} of the set"
-        return f"pinning: accepted; {seen}: pin each formal row"
-    return f"pinning: proved, ranks 0 to {last} are served and rank {dp_ranks} is refused"
+        return True, f"pinning: accepted; {seen}: pin each formal row"
+    return True, f"pinning: proved, ranks 0 to {last} are served and rank {dp_ranks} is refused"
 
 
 async def _refuses(server: Server, encoding: Encoding, rank: int) -> bool:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
-from wlgen.diagnosis import Diagnosis, Pair, diagnose
+from wlgen.diagnosis import Diagnosis, Pair
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
 from wlgen.findings import Finding, Promised, findings_of
 from wlgen.journal import Journal
-from wlgen.preflight import row_prompt
+from wlgen.preflight import Preflight, row_prompt
+from wlgen.prepare_causes import causes
 from wlgen.readers import Result
 from wlgen.server_api import Server, unusable
 from wlgen.server_replies import Reply, RequestError
@@ -80,17 +81,17 @@ class Preparation:
         server: Server,
         workload: Workload,
         encoding: Encoding,
-        omits_zero: bool,
+        found: Preflight,
         wanted: Wanted,
         journal: Journal,
         report: Report,
-        proofs: tuple[str, ...] = (),
     ) -> None:
-        self.outcome = Outcome(proofs=proofs)
+        self.outcome = Outcome(proofs=found.proofs)
         self._server = server
         self._workload = workload
         self._encoding = encoding
-        self._omits_zero = omits_zero
+        self._omits_zero = found.omits_zero
+        self._pinned = found.pinned
         self._wanted = wanted
         self._journal = journal
         self._report = report
@@ -122,9 +123,9 @@ class Preparation:
             reason = "--fresh"
         elif history.failed:
             reason = "the last run ended with a finding"
-        elif _fell(served, requests_before):
+        elif fell(served, requests_before):
             reason = "the server restarted since the last run"
-        elif was_prepared and _fell(requests_before, served):
+        elif was_prepared and fell(requests_before, served):
             reason = "the server served other requests since it was prepared, perhaps the formal rows"
         elif not self._warm and history.sent != history.passed:
             reason = "a check was under way when the last run ended"
@@ -290,9 +291,22 @@ class Preparation:
             short = ", ".join(p.row.id for p in self._pairs)
             raise NotHeldError(f"the server no longer holds the seeds of the last run ({short})")
         self._pairs.sort(key=lambda pair: pair.row.dp_rank)
-        self.outcome.diagnosis = diagnose(self._pairs, self._workload.manifest.cache)
-        if _fell(self._served, served):
-            self.outcome.diagnosis.insert(0, _restarted(len(self._pairs)))
+        self.outcome.diagnosis = causes(
+            self._pairs,
+            self._workload.manifest.cache,
+            seeded=self._seeded_tokens(),
+            pinned=self._pinned,
+            restarted=fell(self._served, served),
+        )
+
+    def _seeded_tokens(self) -> dict[int, int]:
+        """Return the prompt tokens of each rank's answered seeds."""
+        tokens: dict[int, int] = {}
+        seeded = self._journal.history.seeded
+        for row in self._workload.rows(("seed",), sorted(set(seeded.values()))):
+            if row.id in seeded:
+                tokens[row.dp_rank] = tokens.get(row.dp_rank, 0) + row.prompt_len
+        return tokens
 
     def note(self, note: str) -> None:
         """Keep a remark for the summary, once."""
@@ -311,15 +325,6 @@ def _all(failures: Sequence[WlgenError]) -> WlgenError:
     return error(first.place, expected=first.expected, found=first.found + more, remedy=remedy)
 
 
-def _fell(earlier: int | None, later: int | None) -> bool:
+def fell(earlier: int | None, later: int | None) -> bool:
     """Return whether a count that only grows while a server lives is known to have fallen."""
     return earlier is not None and later is not None and later < earlier
-
-
-def _restarted(rows: int) -> Diagnosis:
-    return Diagnosis(
-        cause="server_restarted",
-        rows=rows,
-        evidence="the server's own count of requests fell between the seeds and the checks: it restarted",
-        remedy="Find out why in its log, then run `wlgen prepare` again: it seeds anew.",
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wlgen import spec_file
@@ -63,11 +63,10 @@ async def prepare_set(
                 server=server,
                 workload=workload,
                 encoding=encoding,
-                omits_zero=found.omits_zero,
+                found=replace(found, proofs=(f"model: {server.model} at {server.url}", told, *found.proofs)),
                 wanted=wanted,
                 journal=journal,
                 report=report,
-                proofs=(f"model: {server.model} at {server.url}", told, *found.proofs),
             )
             resumed = work.begin(served)
             try:
