@@ -165,17 +165,19 @@ class Plan:
             messages=(MessagePlan(role="user", segments=segments),),
             prompt_len=prompt_len,
             shared_len=self.shared_len,
-            cached_len=self._cached_len(
-                split, prompt_len, first_of_rank=index == 0, first_of_group=turn == 0
-            ),
+            cached_len=self._cached_len(split, prompt_len, index, turn),
             output_len=output_len,
             passage_len=requests.output_len,
         )
 
-    def _cached_len(self, split: Split, prompt_len: int, *, first_of_rank: bool, first_of_group: bool) -> int:
+    def _cached_len(self, split: Split, prompt_len: int, index: int, turn: int) -> int:
         if split != "seed":
             return self.cached_len
-        held = 0 if first_of_rank else self.head_len if first_of_group else self.shared_len
+        if index == 0:
+            return 0
+        # Behind one seed that does not fit, the second one finds no state where the prefix ends.
+        primed = turn > 1 or self.spec.cache.seed_fits(prompt_len, self.shared_len)
+        held = self.head_len if turn == 0 else self.shared_len if primed else 0
         return self.spec.cache.cached_len(held, prompt_len)
 
     def _prefix(self, group: int) -> Segment:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
 from wlgen.cache_rules import CacheRule
 from wlgen.encodings import Encoding, Framing
 from wlgen.errors import WlgenError, error
-from wlgen.pages import floor_to, percent
+from wlgen.pages import percent
 from wlgen.plan import Plan
 from wlgen.spec import Spec
 from wlgen.workload import Bound
@@ -19,25 +23,76 @@ def solve(spec: Spec, encoding: Encoding, least_own: int) -> Plan:
     framing = encoding.frame(("user",))
     cached, requests = spec.requests.cached, spec.requests
     bound = Bound(min_ratio=cached.min_ratio, tokens=cached.tokens, max_tokens=cached.max_tokens)
+    room = _Room(
+        rule=spec.cache, bound=bound, head=len(framing.ids[0]), behind=least_own + len(framing.ids[-1])
+    )
     prompt_len = requests.body_len + framing.tokens
-    shared_len = _shared_len(spec, bound, framing, prompt_len)
-    cached_len = spec.cache.cached_len(shared_len, prompt_len)
-    if cached_len > bound.most(prompt_len):
-        raise _hits_the_head(spec, bound, framing, cached_len)
-    unique = prompt_len - shared_len - len(framing.ids[-1])
-    if cached_len < bound.least(prompt_len) or (unique < least_own and bound.min_ratio):
-        raise _out_of_reach(spec, bound, framing, least_own)
-    if unique < least_own:
-        raise _no_room(spec, unique, least_own)
-    seed_len = _seed_len(spec, framing, shared_len, prompt_len)
+    if not cached.warm:
+        _check_zero(spec, bound, framing, least_own)
+    elif bound.least(prompt_len) > room.most_cached(prompt_len):
+        raise _out_of_reach(spec, room, framing, least_own)
+    elif not room.fits(prompt_len):
+        raise _inexact(spec, room, prompt_len)
+    shared_len = room.shared_len(bound.least(prompt_len)) if cached.warm else room.head
     return Plan(
         spec=spec,
         framing=framing,
         bound=bound,
         shared_len=shared_len,
-        cached_len=cached_len,
-        seed_len=seed_len,
+        cached_len=spec.cache.cached_len(shared_len, prompt_len),
+        seed_len=_seed_len(spec, framing, shared_len, prompt_len),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Room:
+    """What a bound leaves to a prompt. head: tokens that all prompts share; behind: own and tail tokens."""
+
+    rule: CacheRule
+    bound: Bound
+    head: int
+    behind: int
+
+    def shared_len(self, cached_len: int) -> int:
+        """Return the least shared_len of a warm set with which at least `cached_len` tokens are cached."""
+        return max(self.rule.least_shared_len(cached_len), self.head + 1)
+
+    def most_cached(self, prompt_len: int) -> int:
+        """Return the most that can be cached of a prompt that keeps its own tokens and shares one."""
+        shared_len = prompt_len - self.behind
+        return self.rule.cached_len(shared_len, prompt_len) if shared_len > self.head else 0
+
+    def cached_len(self, tokens: int, prompt_len: int) -> int:
+        """Return what is cached where at least `tokens` are asked for, and the prompt is long enough."""
+        return self.rule.cached_len(self.shared_len(tokens), prompt_len)
+
+    def fits(self, prompt_len: int) -> bool:
+        """Return whether prompts of this length can keep the bound, with exactly bound.tokens where given."""
+        least, tokens = self.bound.least(prompt_len), self.bound.tokens
+        exact = tokens is None or (tokens == least and self.cached_len(tokens, prompt_len) == tokens)
+        return exact and least <= self.most_cached(prompt_len)
+
+    def nearest_fit(self, prompt_len: int) -> int | None:
+        """Return the prompt length nearest to one that does not fit.
+
+        k quanta keep a ratio r in prompts of k * Q + lookahead + behind to k * Q / r tokens, once k is large
+        enough that there are any.
+        """
+        quantum, ratio = self.rule.hit_quantum, self.bound.min_ratio or Fraction(0)
+        around = self.rule.lookahead + self.behind
+        if self.bound.tokens is not None:
+            lengths = [self.bound.tokens + around]
+        elif ratio == 1:
+            return None
+        else:
+            least = math.ceil(ratio * around / (quantum * (1 - ratio)))
+            above = (prompt_len - around) // quantum + 1
+            lengths = [quantum * max(least, above, 1) + around]
+            if ratio:
+                lengths.append(int(quantum * math.floor(ratio * prompt_len / quantum) / ratio))
+        lengths = [max(length, self.head + 1 + self.behind) for length in lengths]
+        fitting = [length for length in lengths if self.fits(length)]
+        return min(fitting, key=lambda length: abs(length - prompt_len), default=None)
 
 
 def in_pages(tokens: int, rule: CacheRule) -> str:
@@ -49,83 +104,71 @@ def in_pages(tokens: int, rule: CacheRule) -> str:
     return f"{tokens} tokens = {pages}{quanta}"
 
 
-def _shared_len(spec: Spec, bound: Bound, framing: Framing, prompt_len: int) -> int:
-    """Return the least shared_len that may keep the bound, framing head included."""
-    rule, head = spec.cache, len(framing.ids[0])
+def _check_zero(spec: Spec, bound: Bound, framing: Framing, own: int) -> None:
+    """Raise where the framing head alone is cached past the bound, or the task does not fit."""
+    requests, rule = spec.requests, spec.cache
+    head, prompt_len = len(framing.ids[0]), requests.body_len + framing.tokens
+    cached_len = rule.cached_len(head, prompt_len)
+    if cached_len > bound.most(prompt_len):
+        raise error(
+            spec.at("requests", "cached", "max_tokens"),
+            expected=f"at most {bound.max_tokens} cached tokens",
+            found=f"{cached_len}, since every prompt begins with the {head} tokens of the "
+            f"chat framing, which fill whole pages of {rule.page_size}",
+            remedy=f"Use max_tokens: {cached_len}, or an encoding without that framing ({{name: raw}}).",
+        )
+    if requests.body_len < own:
+        raise error(
+            spec.at("requests", "body_len"),
+            expected=f"at least {own} tokens for the task {requests.task.name} "
+            f"with output_len {requests.output_len}",
+            found=str(requests.body_len),
+            remedy=f"Use body_len: {own}" + (" or a lower output_len." if requests.output_len > 1 else "."),
+        )
+
+
+def _inexact(spec: Spec, room: _Room, prompt_len: int) -> WlgenError:
+    """Say that exactly bound.tokens cannot be cached, or are fewer than the ratio asks for."""
+    rule, bound, tokens = room.rule, room.bound, room.bound.tokens or 0
     least = bound.least(prompt_len)
-    if least == 0:
-        return head
-    if bound.tokens is not None:
-        _refuse_inexact(spec, bound, prompt_len)
-    return max(rule.least_shared_len(least), head + 1)
-
-
-def _refuse_inexact(spec: Spec, bound: Bound, prompt_len: int) -> None:
-    """Raise where exactly bound.tokens cannot be cached, or are fewer than the ratio asks for."""
-    rule, tokens = spec.cache, bound.tokens or 0
-    least = Bound(min_ratio=bound.min_ratio).least(prompt_len)
-    passes = rule.cached_len(rule.least_shared_len(max(least, tokens)), prompt_len)
-    if tokens >= least and passes == tokens:
-        return
     if tokens < least:
         expected = f"at least {_ratio(bound)} of {prompt_len} prompt tokens = {least} cached for each request"
         found = f"tokens: {in_pages(tokens, rule)} = {percent(tokens, prompt_len)}"
     else:
-        expected = f"a multiple of the hit quantum {rule.hit_quantum} below prompt_len {prompt_len}"
+        lowest = room.cached_len(1, prompt_len)
+        expected = f"a multiple of the hit quantum {rule.hit_quantum}, from {lowest} on"
         found = f"tokens: {in_pages(tokens, rule)}"
-    near = passes if passes >= least else rule.most_cached(prompt_len)
+    near = room.cached_len(least, prompt_len)
     remedy = (
         f"The nearest that passes is tokens: {near} ({in_pages(near, rule)} = {percent(near, prompt_len)})."
     )
-    raise error(spec.at("requests", "cached"), expected=expected, found=found, remedy=remedy)
+    return error(spec.at("requests", "cached"), expected=expected, found=found, remedy=remedy)
 
 
 def _ratio(bound: Bound) -> str:
     return f"{float(bound.min_ratio or 0) * 100:g} %"
 
 
-def _out_of_reach(spec: Spec, bound: Bound, framing: Framing, own: int) -> WlgenError:
+def _out_of_reach(spec: Spec, room: _Room, framing: Framing, own: int) -> WlgenError:
     """Explain a bound that no prefix can reach, with the best that one can and the nearest that works."""
-    rule, requests = spec.cache, spec.requests
-    behind = own + len(framing.ids[-1])
+    rule, bound, requests = room.rule, room.bound, spec.requests
     prompt_len = requests.body_len + framing.tokens
-
-    def best(length: int) -> int:
-        return rule.cached_len(max(0, length - behind), length)
-
-    reached = best(prompt_len)
-    longer = (floor_to(prompt_len, rule.hit_quantum) + k * rule.hit_quantum + behind for k in range(256))
-    works = next((n for n in longer if n > prompt_len and best(n) >= bound.least(n)), None)
-    remedies = [f"min_ratio: {reached * 10000 // prompt_len / 10000}"] if reached else []
-    remedies += [f"body_len: {works - framing.tokens}"] if works else []
+    reached, works = room.most_cached(prompt_len), room.nearest_fit(prompt_len)
+    ratio = reached * 10000 // prompt_len
+    remedies = []
+    if bound.tokens is not None and reached >= Bound(min_ratio=bound.min_ratio).least(prompt_len):
+        remedies += [f"tokens: {reached}"] if reached else []
+    elif bound.tokens is None and ratio:
+        remedies.append(f"min_ratio: {ratio / 10000}")
+    if works is not None:
+        remedies.append(f"body_len: {works - framing.tokens}")
     return error(
         spec.at("requests", "cached"),
         expected=f"{bound.least(prompt_len)} of {prompt_len} prompt tokens cached for each request, "
         f"and {own} tokens of its own (the task {requests.task.name} with output_len {requests.output_len})",
         found=f"at best {in_pages(reached, rule)} = {percent(reached, prompt_len)}: under the rule "
         f"{rule.name} hits come in multiples of {rule.hit_quantum}" + ", less one" * rule.speculative,
-        remedy=f"The nearest that passes: {' or '.join(remedies)}." if remedies else "Use a longer body_len.",
-    )
-
-
-def _hits_the_head(spec: Spec, bound: Bound, framing: Framing, cached_len: int) -> WlgenError:
-    return error(
-        spec.at("requests", "cached", "max_tokens"),
-        expected=f"at most {bound.max_tokens} cached tokens",
-        found=f"{cached_len}, since every prompt begins with the {len(framing.ids[0])} tokens of the "
-        f"chat framing, which fill whole pages of {spec.cache.page_size}",
-        remedy=f"Use max_tokens: {cached_len}, or an encoding without that framing ({{name: raw}}).",
-    )
-
-
-def _no_room(spec: Spec, unique: int, own: int) -> WlgenError:
-    requests = spec.requests
-    return error(
-        spec.at("requests"),
-        expected=f"a unique part of at least {own} tokens for the task {requests.task.name} "
-        f"with output_len {requests.output_len}",
-        found=f"{max(0, unique)} tokens behind the shared prefix",
-        remedy=f"Lower output_len by {own - unique}, raise body_len, or use the task words.",
+        remedy=f"The nearest that passes: {' or '.join(remedies)}." if remedies else "Ask for a lower bound.",
     )
 
 
@@ -143,5 +186,7 @@ def _seed_len(spec: Spec, framing: Framing, shared_len: int, prompt_len: int) ->
         expected=f"a seed that ends within {rule.hit_quantum} tokens behind the shared prefix of "
         f"{shared_len}, since the rule {rule.name} keeps reusable state only where a prompt ends",
         found=f"a seed of {length} tokens, after which the first row falls short",
-        remedy="Use shape: short, or per_rank: 2 (two full seeds with different suffixes).",
+        remedy="Use "
+        + "shape: short, or " * (seed.shape == "full")
+        + "per_rank: 2 (two seeds with different suffixes).",
     )
