@@ -11,7 +11,7 @@ from wlgen.errors import Problem, WlgenError
 from wlgen.readers import Reader, Result, Source
 
 OPENING = 4096  # bytes by which a client is recognised
-SUFFIXES = (".json", ".jsonl")
+SUFFIXES = (".json", ".jsonl", ".db")
 
 
 def read_results(
@@ -51,7 +51,7 @@ def _choose(paths: Sequence[Path], client: str | None) -> list[tuple[Path, Reade
             found = [(p, reader) for p in below if (reader := _recognised(p, loaded))]
             if not found:
                 expected = f"result files of {client or 'a known client'} below it"
-                found_files = f"{len(below)} .json and .jsonl files, none of them one"
+                found_files = f"{len(below)} files that might be, none of them one"
                 problems.append(Problem(place=str(path), expected=expected, found=found_files))
             chosen += found
         elif problem := _unreadable(path):

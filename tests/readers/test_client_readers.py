@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
+import os
+import pickle
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -56,9 +61,10 @@ def sample(client: str) -> bytes:
     return (SAMPLES / FILES[client]).read_bytes()
 
 
-@pytest.mark.parametrize("client", FILES)
+@pytest.mark.parametrize("client", [*FILES, "evalscope"])
 def test_each_sample_is_claimed_by_its_own_reader_alone(client):
-    opening = sample(client)[:4096]
+    path = FILES.get(client, "evalscope/benchmark_data.db")
+    opening = (SAMPLES / path).read_bytes()[:4096]
     assert [name for name in registry.names(readers) if reader(name).claims(opening)] == [client]
 
 
@@ -283,3 +289,57 @@ def test_inference_perf_takes_the_servers_usage_and_the_text_of_the_request():
     assert [r.cached_tokens for r in found[:2]] == [0, 3840]
     assert found[1].text_sha256 == hashlib.sha256(b"hello").hexdigest()
     assert (found[2].success, found[2].error, found[2].index) == (False, "late", 2)
+
+
+def test_evalscope_drops_the_usage_of_a_stream_and_keeps_two_counts():
+    found = of_file("evalscope", SAMPLES / "evalscope/benchmark_data.db")
+    assert [(r.prompt_tokens, r.output_tokens, r.cached_tokens) for r in found] == [(260, 4, None)] * 2
+    assert len({r.text_sha256 for r in found}) == 2
+    assert found[0].latency == pytest.approx(0.0919821699)
+    assert found[0].ttft == pytest.approx(0.0273114659)
+
+
+def evalscope(folder: Path, events: object, success: int = 1) -> Result | Problem:
+    """Return what is read of a copy of the sample whose first row has these events."""
+    path = folder / "benchmark_data.db"
+    shutil.copy(SAMPLES / "evalscope/benchmark_data.db", path)
+    with closing(sqlite3.connect(path)) as store:
+        encoded = base64.b64encode(pickle.dumps(events)).decode()
+        store.execute(
+            "UPDATE result SET success = ?, response_messages = ? WHERE rowid = 1", (success, encoded)
+        )
+        store.commit()
+    source = Source(name=str(path), content=io.BytesIO(), beside=lambda _: path)
+    return next(iter(reader("evalscope").read(source)))
+
+
+def test_evalscope_keeps_the_usage_of_a_whole_response(tmp_path):
+    usage = {"prompt_tokens": 260, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 144}}
+    result = evalscope(tmp_path, [{"choices": [], "usage": usage}])
+    assert (result.prompt_tokens, result.cached_tokens, result.success) == (260, 144, True)
+
+
+def test_evalscope_failure_is_a_failure(tmp_path):
+    result = evalscope(tmp_path, ["HTTP 503"], success=0)
+    assert (result.success, result.error, result.end) == (False, "HTTP 503", None)
+
+
+class Hostile:
+    """A pickle that would run a command when loaded without care."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("true",)
+
+
+def test_evalscope_events_are_loaded_as_plain_values_or_not_at_all(tmp_path):
+    problem = evalscope(tmp_path, [Hostile()])
+    assert isinstance(problem, Problem)
+    assert "system" in problem.found
+
+
+def test_openai_batch_is_told_from_plain_lines():
+    batch = b'{"id": "vllm-1", "custom_id": "row", "response": {"status_code": 200, "body": {}}}\n'
+    assert [name for name in registry.names(readers) if reader(name).claims(batch)] == ["openai-batch"]
+    line = b'{"id": "row", "usage": {}}\n'
+    assert [name for name in registry.names(readers) if reader(name).claims(line)] == ["plain"]
+    assert [r.id for r in results("openai-batch", batch)] == ["row"]

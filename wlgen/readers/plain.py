@@ -13,12 +13,12 @@ from wlgen.readers._usage import count, counts, seconds, text_sha256
 
 _IDS = ("row_id", "wl_id", "custom_id", "id")  # an OpenAI batch line has an id of its own beside custom_id
 _OK = 200
-_OPENING = re.compile(rb'\s*\{\s*"(row_id|wl_id|custom_id|id)"\s*:')
+_OPENING = re.compile(rb'\s*\{\s*"(row_id|wl_id|id)"\s*:')
 
 
 def claims(opening: bytes) -> bool:
-    """Return whether the file opens as an object whose first key is an id."""
-    return _OPENING.match(opening) is not None
+    """Return whether the file opens as an object whose first key is an id, and is no batch's."""
+    return _OPENING.match(opening) is not None and b'"custom_id"' not in opening
 
 
 def read(source: Source) -> Iterator[Result | Problem]:
