@@ -1,1 +1,122 @@
-"""Exporters: one short file a client; pure, rows in, (name, bytes) out."""
+"""Exporters: one short file a client; pure, rows in, (name, bytes) out, streaming.
+
+An exporter is one module here that is an `Exporter`: its name is the client's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from wlgen.workload import Manifest, Row, Split
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Prompt: TypeAlias = "tuple[Row, NDArray[np.uint32] | None]"
+File: TypeAlias = tuple[str, Iterator[bytes]]
+FileUnit: TypeAlias = Literal["split", "rank", "rank where pinned by header"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """One way in which a client's files carry the prompts.
+
+    name: what `--form` takes. about: what the files hold, for help and errors.
+    ids: the prompts come with their ids. tokenizer: the files include a tokenizer folder.
+    """
+
+    name: str
+    about: str
+    ids: bool = False
+    tokenizer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What an export is made for.
+
+    form: a name of the exporter's FORMS. folder: where the files will stand, absolute, forward slashes.
+    model: the server's model name for whole request bodies; "" leaves it out. tokenizer: tokenizer.json,
+    b"" unless the form asks for it.
+    """
+
+    manifest: Manifest
+    form: str
+    folder: str
+    model: str = ""
+    tokenizer: bytes = b""
+
+    @property
+    def pins_in_body(self) -> bool:
+        """Whether the set's engine takes the rank in the body: SGLang does, vLLM only in a header."""
+        return self.manifest.cache.engine == "sglang"
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the set's text goes to a chat endpoint."""
+        return bool(self.manifest.encoding.get("chat", True))
+
+    @property
+    def template_kwargs(self) -> dict[str, Any]:
+        """{"chat_template_kwargs": ...} where the set's framing needs it of each chat request, or {}."""
+        kwargs = dict(self.manifest.encoding.get("server_kwargs") or {})
+        return {"chat_template_kwargs": kwargs} if kwargs and self.is_chat else {}
+
+    def apart(self, unit: FileUnit) -> bool:
+        """Return whether the files are one a rank."""
+        return unit == "rank" or (unit != "split" and not self.pins_in_body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portion:
+    """What was exported of one split and rank.
+
+    output_lens: the distinct ones, ascending. cached_lens: the least and the most. All in tokens.
+    """
+
+    split: Split
+    dp_rank: int
+    rows: int
+    output_lens: tuple[int, ...]
+    cached_lens: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCard:
+    """How a person runs the files: shell, and Markdown whose lines start with "- ".
+
+    source: the client and version these facts are of. setup: the client's environment and the variables of
+    the commands. commands: split -> exact shell lines. results: what `wlgen audit` is given, "" where
+    nothing can be audited. off: each known trap and what switches it off. limits: what this client cannot do.
+    """
+
+    source: str
+    setup: str
+    commands: Mapping[Split, str]
+    results: str
+    off: str
+    limits: str = ""
+
+
+class Exporter(Protocol):
+    """What each module of this folder provides.
+
+    FORMS: the first is the default. ONE_FILE_A: a split, whose rows come from the ranks in turn (a client
+    that sends in file order then loads them evenly); a rank; or a rank only where the engine takes the
+    rank in a header alone and this client has one header a run.
+    """
+
+    FORMS: tuple[Form, ...]
+    ONE_FILE_A: FileUnit
+
+    def files(self, prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
+        """Yield each file's relative name and its bytes; a file is consumed before the next is asked for.
+
+        The prompts are consumed lazily. WlgenError names the first row the client cannot carry.
+        """
+
+    def run_card(self, target: Target, portions: Sequence[Portion]) -> RunCard:
+        """Return the run card of the portions that were exported."""

@@ -1,0 +1,50 @@
+"""`wlgen export`: a set into the files of a benchmark client, with a run card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(  # noqa: PLR0917 (typer gives each option by name)
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The set: the folder that build wrote.")],
+    to: Annotated[str, typer.Option(help="The client; `wlgen list` names those that are known.")],
+    output: Annotated[Path, typer.Option(help="The folder to write; an earlier export there is replaced.")],
+    split: Annotated[list[str] | None, typer.Option(help="Only this split (repeatable).")] = None,
+    rank: Annotated[list[int] | None, typer.Option(help="Only this rank (repeatable).")] = None,
+    form: Annotated[
+        str | None, typer.Option(help="How prompts are carried: text or ids, for most clients.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="The server's model name, for bodies that hold one.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Write a set for a benchmark client, with RUN.md: exact commands, every known trap switched off."""
+    import orjson
+
+    from wlgen.commands._progress import rows_bar
+    from wlgen.export import export
+    from wlgen.workload import open_workload
+
+    with rows_bar(quiet=quiet or as_json) as progress:
+        exported = export(
+            open_workload(folder),
+            to,
+            output,
+            form=form,
+            splits=split or (),
+            ranks=rank or (),
+            model=model,
+            progress=progress,
+        )
+    if as_json:
+        typer.echo(orjson.dumps(exported, default=str).decode())
+    elif not quiet:
+        size = sum(f.bytes for f in exported.files)
+        typer.echo(
+            f"{exported.folder}: {exported.rows} rows for {exported.client} ({exported.form}), "
+            f"{len(exported.files)} files, {size:,} bytes"
+        )
+        typer.echo(f"The commands are in {exported.folder / 'RUN.md'}")

@@ -1,0 +1,70 @@
+"""AIPerf: `mooncake_trace` rows, one session a row, whose id comes back as conversation_id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
+from wlgen.exporters._requests import RANK_HEADER, extras, grouped, messages, one_text, rank, request
+from wlgen.exporters._run_card import commands
+from wlgen.workload import Split
+
+FORMS = (
+    Form(name="text", about="messages, with the rank among the extra fields", tokenizer=True),
+    Form(name="ids", about="the whole payload, its prompt the ids, to completions", ids=True, tokenizer=True),
+)
+ONE_FILE_A: FileUnit = "rank where pinned by header"
+
+
+def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
+    """Yield <split>.jsonl, or a file a rank where a header pins, and a tokenizer, which AIPerf wants."""
+    yield from grouped(prompts, partial(_line, target), apart=target.apart(ONE_FILE_A))
+    yield from _tokenizer.files(target)
+
+
+def _line(target: Target, prompt: Prompt) -> dict[str, Any]:
+    row, ids = prompt
+    if ids is not None:
+        return {"session_id": row.id, "payload": request(row, ids, target)[1]}
+    if target.is_chat:
+        text: dict[str, Any] = {"messages": messages(row)}
+    else:
+        text = {"text_input": one_text(row, client="a completion", remedy="Export it with --form ids.")}
+    extra = {**extras(target), **rank(row, target)}
+    return {"session_id": row.id, **text, "output_length": row.output_len, "extra": extra}
+
+
+def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
+    """Return the card: one run a split, or a run a rank where the rank goes in a header."""
+    apart = target.apart(ONE_FILE_A)
+    endpoint = "chat" if target.form == "text" and target.is_chat else "completions"
+    limit = "$PER_RANK" if apart else "$CONCURRENCY"
+    header = f" --header {RANK_HEADER}:$r" if apart else ""
+
+    def of(_split: Split, file: str, name: str) -> str:
+        return f"""\
+aiperf profile --url $URL --model $MODEL --endpoint-type {endpoint} --streaming{header} \\
+  --input-file {file} --custom-dataset-type mooncake_trace --dataset-sampling-strategy sequential \\
+  --request-count $(wc -l < {file}) --concurrency {limit} \\
+  --use-server-token-count --tokenizer $PWD/{_tokenizer.FOLDER} --output-artifact-dir results/{name}"""
+
+    return RunCard(
+        source="AIPerf 0.13.0",
+        setup=f"""
+URL=http://127.0.0.1:8000
+MODEL=NAME                     # the served model's name
+{limit[1:]}={4 if apart else 64}""",
+        commands=commands(portions, apart=apart, of=of),
+        results="results/formal*/profile_export.jsonl",
+        off="""
+- No `--warmup-request-count`: a warm-up eats rows of the set.
+- `--request-count` is the file's own number of rows: with more it wraps, and sends rows twice.
+- `--dataset-sampling-strategy sequential`: each row once, in file order.
+- No timestamps and no `--fixed-schedule`: concurrency, or `--request-rate`, paces the run.
+- One session a row, whose `session_id` is the row's id and comes back as conversation_id.
+- `--tokenizer` is this export's folder: the counts are the server's (`--use-server-token-count`).""",
+        limits="""
+- An API key goes in `--api-key`, which stands in the list of processes.""",
+    )

@@ -1,0 +1,139 @@
+"""AISBench: JSONL, a Python config a split, and a model class that pins ranks and keeps usage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
+from itertools import groupby
+from string import Template
+from typing import Any
+
+from wlgen.errors import error
+from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
+from wlgen.exporters._requests import RANK_HEADER, extras, json_line, one_text, rank
+from wlgen.exporters._run_card import commands
+from wlgen.workload import Row, Split
+
+FORMS = (Form(name="text", about="JSONL, a config a split and a model class", tokenizer=True),)
+ONE_FILE_A: FileUnit = "split"
+
+MODEL = "wlgen_aisbench"
+_LONGEST = 131072  # AISBench refuses a larger max_out_len in a config; the row's max_tokens wins
+
+# A generated config, not --custom-dataset-path: that route crashes without an `answer` column, and with
+# one it wraps the prompt as "Question: ...\nAnswer: ".
+_CONFIG = Template('''\
+"""$set, split $split: AISBench config written by wlgen. Commands are in RUN.md."""
+from ais_bench.benchmark.calculators import DefaultPerfMetricCalculator
+from ais_bench.benchmark.datasets import CustomDataset
+from ais_bench.benchmark.openicl.icl_evaluator import AccEvaluator
+from ais_bench.benchmark.openicl.icl_inferencer import GenInferencer
+from ais_bench.benchmark.openicl.icl_prompt_template import PromptTemplate
+from ais_bench.benchmark.openicl.icl_retriever import ZeroRetriever
+from ais_bench.benchmark.summarizers import DefaultPerfSummarizer
+from $module import $model as ModelCls
+
+__env = __import__("os").environ  # an import statement would be made lazy by the config reader
+
+models = [dict(
+    attr="service", type=ModelCls, abbr="wlgen", path=$tokenizer, trust_remote_code=False,
+    url=__env.get("URL", "http://127.0.0.1:30000"), host_ip="127.0.0.1", host_port=30000,
+    model=__env.get("MODEL", $served), api_key="",
+    stream=True, retry=1, use_timestamp=False,
+    batch_size=int(__env.get("CONCURRENCY", "64")),
+    request_rate=float(__env.get("RATE", "0")), traffic_cfg=dict(burstiness=0),
+    max_out_len=$longest, generation_kwargs=$generation,
+)]
+datasets = [dict(
+    abbr=$abbr, type=CustomDataset, path=$rows, meta_path="",
+    reader_cfg=dict(input_columns=["question", "max_out_len"], output_column=None),
+    infer_cfg=dict(prompt_template=dict(type=PromptTemplate, template="{question}"),
+                   retriever=dict(type=ZeroRetriever), inferencer=dict(type=GenInferencer)),
+    eval_cfg=dict(evaluator=dict(type=AccEvaluator)),
+)]
+summarizer = dict(attr="performance", type=DefaultPerfSummarizer, calculator=dict(
+    type=DefaultPerfMetricCalculator, stats_list=["Average", "Min", "Max", "Median", "P75", "P90", "P99"]))
+''')
+
+
+def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
+    """Yield <split>.jsonl and <split>.py, then the extras of all rows, the model class and a tokenizer."""
+    extra_lines: list[bytes] = []
+    for split, group in groupby(prompts, key=lambda prompt: prompt[0].split):
+        longest = [1]
+        yield f"{split}.jsonl", _lines((row for row, _ in group), target, extra_lines, longest)
+        yield f"{split}.py", iter((_config(split, target, min(longest[0], _LONGEST)).encode(),))
+    yield "wlgen_extras.jsonl", iter(extra_lines)
+    source = resources.files("wlgen.exporters").joinpath("_aisbench_model.py").read_bytes()
+    yield f"{MODEL}.py", iter((source,))
+    yield from _tokenizer.files(target)
+
+
+def _lines(
+    rows: Iterable[Row], target: Target, extra_lines: list[bytes], longest: list[int]
+) -> Iterator[bytes]:
+    """Yield the rows' lines; appends each row's extras, and keeps the longest output length in longest[0]."""
+    for row in rows:
+        text = one_text(row, client="AISBench", remedy="Export it to sglang, aiperf or evalscope.")
+        if "{" in text:
+            remedy = "Export it to another client."
+            found = "a '{', which AISBench's templating may rewrite"
+            raise error(f"row {row.id}", expected="a text without braces", found=found, remedy=remedy)
+        extra_lines.append(json_line(_extra(row, target)))
+        longest[0] = max(longest[0], row.output_len)
+        # Never an `answer` column: see _CONFIG. Columns AISBench does not know are ignored.
+        yield json_line({"question": text, "max_tokens": row.output_len, "wl_id": row.id})
+
+
+def _extra(row: Row, target: Target) -> dict[str, Any]:
+    headers = {} if target.pins_in_body else {RANK_HEADER: str(row.dp_rank)}
+    identity = {"text_sha256": row.text_sha256, "wl_id": row.id, "dp_rank": row.dp_rank}
+    return {**identity, "body": rank(row, target), "headers": headers}
+
+
+def _config(split: Split, target: Target, longest: int) -> str:
+    return _CONFIG.substitute(
+        set=target.manifest.name,
+        split=split,
+        module=MODEL,
+        model="WlgenChat" if target.is_chat else "WlgenCompletions",
+        tokenizer=repr(f"{target.folder}/{_tokenizer.FOLDER}"),
+        served=repr(target.model),
+        longest=longest,
+        generation=repr(extras(target)),
+        abbr=repr(f"{target.manifest.name}-{split}"),
+        rows=repr(f"{target.folder}/{split}.jsonl"),
+    )
+
+
+def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
+    """Return the card: one `ais_bench` command a split."""
+
+    def of(split: Split, _file: str, name: str) -> str:
+        return f"ais_bench $PWD/{split}.py --mode perf --num-warmups 0 --work-dir $PWD/results/{name}"
+
+    return RunCard(
+        source="AISBench 3.1.20260630",
+        setup="""
+pip install ais-bench-benchmark==3.1.20260630 "pyarrow<22"  # it pins numpy < 2
+export PYTHONPATH="$PWD" HF_HUB_OFFLINE=1
+export URL=http://127.0.0.1:30000
+export MODEL=                  # empty: the server is asked
+export CONCURRENCY=64 RATE=0   # RATE: requests a second, 0 for as fast as the concurrency lets""",
+        commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
+        results="results/formal/*/performances/wlgen",
+        off="""
+- `--num-warmups 0`: the default of 1 sends row 0 once more, at full length.
+- `retry=1` (it counts attempts): a cut stream that is retried reports success.
+- `burstiness=0`: RATE means fixed spacing, not an unseeded Poisson stream.
+- `ignore_eos` and each row's own `max_tokens`: exact output lengths.
+- Template `{question}` and no `answer` column: nothing is wrapped around the prompt.
+- Dataset paths are absolute (a relative one is looked for in site-packages): after moving this folder,
+  export again.
+- The model class sends each row on its own rank, does not send a text that is no row's, and keeps usage,
+  cached tokens, response id, finish reason and wall clock in `extra_perf_data`. An API key is taken from
+  OPENAI_API_KEY, and not written anywhere.
+- Not to be used: `--pressure`, `--num-prompts`, a `request_count` in SPLIT.jsonl.meta.json: they repeat,
+  cut or resample rows.
+- The ranks take turns in the file, which is sent in order: each rank has the same load.""",
+    )

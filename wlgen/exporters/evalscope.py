@@ -1,0 +1,75 @@
+"""evalscope perf: whole bodies a line, or a workload trace, the one format here with headers a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target
+from wlgen.exporters._requests import CHAT, COMPLETIONS, RANK_HEADER, grouped, request
+from wlgen.exporters._run_card import commands
+from wlgen.workload import Split
+
+FORMS = (
+    Form(name="text", about="line_by_line: one whole request body a line"),
+    Form(name="trace", about="workload_trace: body, a rank header and an id a row; sent on a schedule"),
+)
+ONE_FILE_A: FileUnit = "rank where pinned by header"
+
+
+def _apart(target: Target) -> bool:
+    return target.form != "trace" and target.apart(ONE_FILE_A)  # a trace has a header a row
+
+
+def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
+    """Yield <split>.jsonl, or for bodies pinned by a header a file a rank."""
+    second = count()
+
+    def line(prompt: Prompt) -> dict[str, Any]:
+        row, _ = prompt
+        body = request(row, None, target)[1]
+        if target.form == "text":
+            return body
+        headers = {RANK_HEADER: str(row.dp_rank)}
+        identity = {"request_id": row.id, "completion_tokens": row.output_len}
+        return {"body": body, "timestamp": next(second), "headers": headers, **identity}
+
+    return grouped(prompts, line, apart=_apart(target))
+
+
+def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
+    """Return the card: one run a split, or a run a rank where the rank goes in a header."""
+    apart, trace = _apart(target), target.form == "trace"
+    route = CHAT if target.is_chat else COMPLETIONS
+    header = f" --headers {RANK_HEADER}=$r" if apart else ""
+    if trace:
+        setting = "RATE=4                         # requests a second"
+        pace = "--dataset workload_trace --open-loop --dataset-args '{\"speed\": '$RATE'}'"
+    else:
+        setting = "PER_RANK=4" if apart else "CONCURRENCY=64"
+        pace = f"--dataset line_by_line --parallel ${setting.partition('=')[0]}"
+
+    def of(_split: Split, file: str, name: str) -> str:
+        return f"""\
+evalscope perf --api openai --url $URL{route} --model $MODEL{header} --no-test-connection \\
+  {pace} \\
+  --dataset-path {file} --number $(wc -l < {file}) --outputs-dir results/{name}"""
+
+    return RunCard(
+        source="evalscope 1.14.1 perf",
+        setup=f"""
+URL=http://127.0.0.1:8000
+MODEL=NAME                     # the served model's name
+{setting}""",
+        commands=commands(portions, apart=apart, of=of),
+        results="",
+        off="""
+- `--number` is the file's own number of rows: with more, rows are sent again.
+- `--no-test-connection` and no `--warmup-num`: nothing but the rows is sent.
+- Whole bodies: max_tokens, ignore_eos, temperature and the rank are each row's own.
+- In a trace the rows stand one second apart, and `speed` is the rate; it has headers a row, so it pins on
+  vLLM too.""",
+        limits="""
+- `wlgen audit` does not read its database: write the responses as plain JSONL to audit them.""",
+    )

@@ -1,0 +1,73 @@
+"""guidellm: JSON rows of messages and output_tokens_count, a file a rank, since a run has one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import orjson
+
+from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
+from wlgen.exporters._requests import CHAT, COMPLETIONS, RANK_HEADER, extras, grouped, messages, one_text
+from wlgen.exporters._run_card import commands
+from wlgen.workload import Split
+
+FORMS = (Form(name="text", about="messages and output_tokens_count", tokenizer=True),)
+ONE_FILE_A: FileUnit = "rank"
+
+
+def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
+    """Yield <split>/rank-<00>.jsonl, and a tokenizer."""
+    yield from grouped(prompts, partial(_line, target), apart=target.apart(ONE_FILE_A))
+    yield from _tokenizer.files(target)
+
+
+def _line(target: Target, prompt: Prompt) -> dict[str, Any]:
+    # One text column only: guidellm joins two with a space, or makes one a system message.
+    row, _ = prompt
+    if target.is_chat:
+        return {"messages": messages(row), "output_tokens_count": row.output_len}
+    text = one_text(row, client="guidellm", remedy="Export it to vllm with --form ids.")
+    return {"prompt": text, "output_tokens_count": row.output_len}
+
+
+def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
+    """Return the card: one run a split and rank, all ranks at once."""
+    route = CHAT if target.is_chat else COMPLETIONS
+    fields, headers = orjson.dumps(extras(target)).decode(), ""
+    if target.pins_in_body:
+        fields = fields[:-1] + ',"routed_dp_rank":$r}'
+    else:
+        headers = f',"headers":{{"{RANK_HEADER}":"$r"}}'
+    backend = (
+        f'{{"kind":"openai_http","target":"$URL","model":"$MODEL","request_format":"{route}",'
+        f'"extras":{{"body":{fields}{headers}}}}}'
+    ).replace('"', '\\"')
+
+    def of(_split: Split, file: str, name: str) -> str:
+        return f"""\
+guidellm run --disable-console --backend "{backend}" \\
+  --profile kind=concurrent,streams=$PER_RANK --constraint kind=max_requests,count=$(wc -l < {file}) \\
+  --tokenizer kind=hf_auto,model=$PWD/{_tokenizer.FOLDER} \\
+  --data kind=json_file,path={file} --data-loader kind=pytorch,shuffle=false \\
+  --output kind=json,path=results/{name}.json"""
+
+    return RunCard(
+        source="guidellm 0.8.1",
+        setup="""
+URL=http://127.0.0.1:8000
+MODEL=NAME                     # the served model's name
+PER_RANK=4                     # requests in flight, of each rank
+mkdir -p results""",
+        commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
+        results="results/formal-rank-*.json",
+        off="""
+- `kind=concurrent`, `max_requests` the file's own number of rows, `shuffle=false`: each row once, in file
+  order. No warm-up: it would be rows of the set.
+- `output_tokens_count` of a row makes guidellm send ignore_eos and the exact length.
+- One text column only: guidellm joins two with a space, or makes one of them a system message.
+- The rank is the run's, in the backend's `extras`: a file a rank.""",
+        limits="""
+- Its ids are random: the audit finds the rows by the hash of their text.""",
+    )

@@ -1,0 +1,94 @@
+"""Mooncake trace: no text, the prompts as prefix-chained hash_ids of blocks, for simulators and replayers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target
+from wlgen.exporters._requests import grouped
+from wlgen.exporters._run_card import commands
+from wlgen.pages import ceil_to
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from wlgen.workload import Row, Split
+
+FORMS = (
+    Form(name="blocks", about="hash_ids of 512-token blocks, as in the public traces", ids=True),
+    Form(name="pages", about="hash_ids of the set's pages, with their block_size", ids=True),
+)
+ONE_FILE_A: FileUnit = "split"
+BLOCK = 512  # of the public Mooncake traces; the last block of a prompt may be partial
+
+
+def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
+    """Yield <split>.jsonl: rows one second apart, going on over the splits, one chain of ids for all."""
+    size = BLOCK if target.form == "blocks" else target.manifest.cache.page_size
+    kind = {} if target.form == "blocks" else {"block_size": size}
+    chain, second = Chain(size, len(target.manifest.encoding["head_ids"])), count()
+
+    def line(prompt: Prompt) -> dict[str, Any]:
+        row, ids = prompt
+        if ids is None:
+            raise TypeError("a trace is made from token ids")
+        hashes = chain.hash_ids(row, ids)
+        lengths = {"input_length": row.prompt_len, "output_length": row.output_len}
+        return {"timestamp": next(second) * 1000, **lengths, "hash_ids": hashes, **kind}
+
+    return grouped(prompts, line, apart=target.apart(ONE_FILE_A))
+
+
+class Chain:
+    """Numbers blocks by what stands in them and before them: equal ids, equal prefixes, as in the traces.
+
+    head | shared blocks ....... | the block of the first unique token, and all after it
+         | known, or remembered  | never seen again: numbered and forgotten
+
+    So memory grows with what is shared, not with the rows. All quantities are tokens.
+    """
+
+    def __init__(self, size: int, head_len: int) -> None:
+        self._size = size
+        self._head_len = head_len  # rows of different groups share the framing head: a block at size 1
+        self._known: dict[tuple[int, bytes], int] = {}
+        self._next = 0
+
+    def hash_ids(self, row: Row, ids: NDArray[np.uint32]) -> list[int]:
+        """Return the ids of the row's blocks, ceil(prompt_len / size) of them; remembers the shared ones."""
+        size = self._size
+        chained: list[int] = []
+        before = -1
+        for block in range(max(row.shared_len, self._head_len) // size):
+            key = (before, ids[block * size : (block + 1) * size].tobytes())
+            before = self._known.setdefault(key, self._next)
+            self._next = max(self._next, before + 1)
+            chained.append(before)
+        fresh = ceil_to(len(ids), size) // size - len(chained)
+        chained.extend(range(self._next, self._next + fresh))
+        self._next += fresh
+        return chained
+
+
+def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
+    """Return the card: a trace has no text, so nothing of it can be audited."""
+    size = BLOCK if target.form == "blocks" else target.manifest.cache.page_size
+
+    def of(_split: Split, file: str, _name: str) -> str:
+        return f"your-simulator {file}"
+
+    return RunCard(
+        source="the public Mooncake traces",
+        setup="URL=http://127.0.0.1:30000     # for `wlgen prepare` alone: a trace is for simulators",
+        commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
+        results="",
+        off=f"""
+- hash_ids name blocks of {size} tokens, chained: rows with the same id share everything up to there. The
+  last block of a prompt may be partial.
+- Timestamps, in milliseconds, are one second apart and go on from seed to check to formal: scale them.""",
+        limits="""
+- Text, ranks and exact tokens are not in the format: a replayer makes up its own text, which drifts.""",
+    )
