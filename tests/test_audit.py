@@ -106,7 +106,7 @@ def test_an_aggregate_hides_what_the_worst_row_shows():
     results = good(many)
     results[7] = replace(results[7], cached_tokens=0)
     found = audit(many, [("results", results)], manifest(ranks=1))
-    assert found.promises.aggregate.ratio > 0.8
+    assert found.promises.aggregate.value > 0.8
     assert found.promises.per_request_min == (0, PROMPT)
     assert broken(found) == [("formal-r00-000007", "cached_bound", LEAST, 0)]
 

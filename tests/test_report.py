@@ -15,11 +15,11 @@ from rich.console import Console
 
 from wlgen.audit import audit
 from wlgen.figures import Setting
-from wlgen.report import answer
-from wlgen.report_html import page
-from wlgen.report_svg import Axis
-from wlgen.report_terminal import terminal
-from wlgen.report_words import shown_ratio
+from wlgen.report.answer import answer
+from wlgen.report.page import page
+from wlgen.report.svg import Axis
+from wlgen.report.terminal import terminal
+from wlgen.report.words import shown_ratio
 
 MIB = 1 << 20
 VOID = {"meta", "br"}

@@ -44,10 +44,10 @@ class Figures:
 
     name: whole, stable_v1 or stable_v2. missing: why there is no window. start: seconds after the run's
     first start. meets_floor: at least 128 members and 60 seconds; below, the figures are no steady state.
-    concurrency: the limit the stable windows were looked for at. output_tokens_per_s and requests_per_s
-    count members whole, over the duration. e2el, ttft: seconds; tpot: seconds a token after the first, of
-    requests with more than one. mean_concurrency is over time, of all requests that ran in the window.
-    spacing: seconds between the members' starts; planned_spacing: 1 / rate.
+    concurrency: the limit the stable windows were looked for at; the observed peak unless it was given.
+    output_tokens_per_s and requests_per_s count members whole, over the duration. e2el, ttft: seconds; tpot:
+    seconds a token after the first, of requests with more than one. mean_concurrency is over time, of all
+    requests that ran in the window. spacing: seconds between the members' starts; planned_spacing: 1 / rate.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Figures:
     duration: float | None = None
     meets_floor: bool = False
     concurrency: int
+    concurrency_given: bool = False
     output_tokens: int | None = None
     output_tokens_per_s: float | None = None
     output_tokens_per_s_per_card: float | None = None
@@ -86,9 +87,10 @@ class Timeline:
 
     @classmethod
     def of(cls, results: Sequence[Result]) -> Timeline:
-        """Return the timeline of results; with starts only if each of them has one."""
+        """Return the timeline of results; those without a start are left out unless none has one."""
         ended = [r for r in results if r.success and r.end is not None]
-        started = bool(ended) and all(r.start is not None for r in ended)
+        started = [r for r in ended if r.start is not None]
+        ended = started or ended
         return cls(
             start=np.array([r.start for r in ended], dtype=np.float64) if started else None,
             end=np.array([r.end for r in ended], dtype=np.float64),
@@ -152,6 +154,7 @@ def _of_window(timeline: Timeline, window: Window, limit: int, setting: Setting)
         duration=duration,
         meets_floor=len(members) >= MEMBERS_FLOOR and duration >= SECONDS_FLOOR,
         concurrency=limit,
+        concurrency_given=setting.concurrency is not None,
         output_tokens=tokens,
         output_tokens_per_s=speed,
         output_tokens_per_s_per_card=speed / setting.cards if speed is not None and setting.cards else None,

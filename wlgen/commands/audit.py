@@ -47,7 +47,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     from wlgen.audit import audit, parse_splits
     from wlgen.errors import WlgenError
     from wlgen.figures import Setting
-    from wlgen.report_html import check_place, write_page
+    from wlgen.report.page import check_place, write_page
     from wlgen.results import read_results
     from wlgen.workload import open_workload, prove_files
 
@@ -69,13 +69,13 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     if as_json:
         import orjson
 
-        from wlgen.report import answer
+        from wlgen.report.answer import answer
 
         typer.echo(orjson.dumps(answer(found), option=orjson.OPT_INDENT_2))
     else:
         from rich.console import Console
 
-        from wlgen.report_terminal import terminal
+        from wlgen.report.terminal import terminal
 
         Console(highlight=False, soft_wrap=True).print(terminal(found))
     if found.problems:

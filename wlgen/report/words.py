@@ -1,4 +1,4 @@
-"""Words and numbers that the reports of an audit share."""
+"""Words and numbers that all reports of an audit use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
 
-from wlgen.audit import Audit, Share, Summary
+from wlgen.audited import Audit, CachedRatio, Outcome, Summary
 from wlgen.figures import MEMBERS_FLOOR, SECONDS_FLOOR, Figures, Spread
 from wlgen.findings import MEANING, NOT_OBSERVED, Finding, Promise
 from wlgen.pages import percent
@@ -33,11 +33,16 @@ def verdict(audit: Audit) -> str:
 def promises(audit: Audit) -> list[tuple[str, str, str]]:
     """Return (promise, planned, observed) for the three promises about cached tokens."""
     planned, observed = audit.planned, audit.promises
+    measured = any(outcome.row.split != "seed" for outcome in audit.outcomes)
     limit = "at most" if audit.bound.max_tokens is not None else "at least"
     return [
         (f"configured ({limit})", shown_ratio(planned.configured), ""),
-        ("on aggregate", shown_ratio(planned.aggregate), shown(observed.aggregate)),
-        ("worst request", shown_ratio(planned.per_request_min), shown(observed.per_request_min)),
+        ("on aggregate", shown_ratio(planned.aggregate), shown(observed.aggregate) if measured else ""),
+        (
+            "worst request",
+            shown_ratio(planned.per_request_min),
+            shown(observed.per_request_min) if measured else "",
+        ),
     ]
 
 
@@ -46,9 +51,9 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def shown(share: Share | None) -> str:
-    """Return a share as a percentage that never rounds up to a bound, or NOT_OBSERVED."""
-    return NOT_OBSERVED if share is None else percent(*share)
+def shown(ratio: CachedRatio | None) -> str:
+    """Return a ratio as a percentage that never rounds up to a bound, or NOT_OBSERVED."""
+    return NOT_OBSERVED if ratio is None else percent(*ratio)
 
 
 def shown_ratio(ratio: float) -> str:
@@ -67,7 +72,7 @@ def by_promise(findings: Sequence[Finding]) -> dict[Promise, list[Finding]]:
 
 def lowest_ranks(summaries: Sequence[Summary], count: int) -> list[Summary]:
     """Return at most `count` ranks, those with findings and the lowest minimum kept, in their order."""
-    ranked = sorted(summaries, key=lambda s: (-s.findings, s.minimum.ratio if s.minimum else -1.0))
+    ranked = sorted(summaries, key=lambda s: (-s.findings, s.minimum.value if s.minimum else -1.0))
     kept = {id(summary) for summary in ranked[:count]}
     return [summary for summary in summaries if id(summary) in kept]
 
@@ -105,7 +110,8 @@ def headline(window: Figures) -> list[str]:
         said.append(f"{number(window.requests_per_s)} requests/s")
     if window.peak_concurrency is not None and window.mean_concurrency is not None:
         concurrency = f"peak {window.peak_concurrency}, mean {number(window.mean_concurrency)}"
-        said.append(f"concurrency {concurrency}, limit {window.concurrency}")
+        limit = f"limit {window.concurrency}" if window.concurrency_given else "its peak taken for the limit"
+        said.append(f"concurrency {concurrency}, {limit}")
     if window.planned_spacing is not None:
         said.append(f"send spacing planned {number(window.planned_spacing * 1000)} ms")
     return said
@@ -114,3 +120,9 @@ def headline(window: Figures) -> list[str]:
 def number(value: float) -> str:
     """Return a figure with four digits, more before the point."""
     return f"{value:,.0f}" if abs(value) >= WHOLE_NUMBERS else f"{value:.4g}"
+
+
+def broken_promises(outcome: Outcome) -> str:
+    """Return a row's broken promises in a line, "" where there are none."""
+    promises = ", ".join(sorted({finding.promise for finding in outcome.findings}))
+    return f"{outcome.row.id}: {promises}" if promises else ""

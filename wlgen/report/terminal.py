@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wlgen.audit import Audit
+from wlgen.audited import Audit
 from wlgen.figures import Figures
 from wlgen.findings import MEANING, Finding
-from wlgen.report_words import (
+from wlgen.report.words import (
     FLOOR,
     WINDOWS,
     by_promise,
@@ -65,9 +65,9 @@ def _summaries(audit: Audit) -> Table:
         name = summary.split if summary.dp_rank is None else f"  rank {summary.dp_rank}"
         if summary.dp_rank is not None and len(audit.by_split) > 1:
             name += f" {summary.split}"
-        shares = (summary.minimum, summary.p1, summary.p50, summary.mean)
+        ratios = (summary.minimum, summary.p1, summary.p50, summary.mean)
         counts = (str(summary.rows), str(summary.observed))
-        cells = (shown(share).removesuffix(" %") if share else "-" for share in shares)
+        cells = (shown(ratio).removesuffix(" %") if ratio else "-" for ratio in ratios)
         table.add_row(name, *counts, *cells, str(summary.findings) if summary.findings else "")
     if len(ranks) < len(audit.by_rank):
         table.add_row(f"  {len(audit.by_rank) - len(ranks)} more ranks")
@@ -84,13 +84,17 @@ def _findings(findings: Sequence[Finding]) -> Iterator[Text]:
 
 
 def _worst(audit: Audit) -> Iterator[RenderableType]:
-    short = [(o.row, o.share) for o in audit.worst if o.share and o.share.cached < o.row.cached_len]
+    short = [
+        (o.row, o.cached_ratio)
+        for o in audit.worst
+        if o.cached_ratio and o.cached_ratio.cached < o.row.cached_len
+    ]
     if short:
         yield ""
         table = _table("worst rows", "rank", "cached", "planned", "of prompt", "ratio")
-        for row, share in short:
-            cells = (row.dp_rank, share.cached, row.cached_len, share.prompt)
-            table.add_row(row.id, *map(str, cells), shown(share))
+        for row, ratio in short:
+            cells = (row.dp_rank, ratio.cached, row.cached_len, ratio.prompt)
+            table.add_row(row.id, *map(str, cells), shown(ratio))
         yield table
 
 

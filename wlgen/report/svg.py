@@ -77,5 +77,10 @@ def steps(heights: Sequence[float], kind: str) -> str:
     return f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" width="100%" height="100%">{shape}</svg>'
 
 
+def legend(*items: tuple[str, str]) -> str:
+    """Return what each kind of mark means."""
+    return "".join(f'<span class="item"><i class="key {kind}"></i>{name}</span>' for kind, name in items)
+
+
 def _percent(part: float) -> str:
     return f"{100 * part:.2f}".rstrip("0").rstrip(".") + "%"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from wlgen.audit import Audit, Outcome, Share, Summary, timed_split
+from wlgen.audited import Audit, CachedRatio, Outcome, Summary, timed_split
 
 
 def answer(audit: Audit) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def answer(audit: Audit) -> dict[str, Any]:
     }
 
 
-def _ratio(share: Share | None) -> float | None:
-    return None if share is None else share.ratio
+def _ratio(ratio: CachedRatio | None) -> float | None:
+    return None if ratio is None else ratio.value
 
 
 def _summary(summary: Summary) -> dict[str, Any]:
@@ -49,13 +49,13 @@ def _summary(summary: Summary) -> dict[str, Any]:
 
 
 def _worst(outcome: Outcome) -> dict[str, Any]:
-    cached, prompt = outcome.share or (0, 0)
+    cached, prompt = outcome.cached_ratio or (0, 0)
     row = outcome.row
     return {
         "id": row.id,
         "dp_rank": row.dp_rank,
         "cached_tokens": cached,
         "prompt_tokens": prompt,
-        "ratio": _ratio(outcome.share),
+        "ratio": _ratio(outcome.cached_ratio),
         "planned_cached_len": row.cached_len,
     }

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from wlgen.audit import Audit, Summary, timed_split
+from wlgen.audited import Audit, Summary, timed_split
 from wlgen.errors import error
 from wlgen.figures import Figures
 from wlgen.findings import MEANING, Finding
-from wlgen.report_charts import by_rank, distribution, timeline
-from wlgen.report_style import STYLE
-from wlgen.report_words import (
+from wlgen.report.charts import by_rank, distribution
+from wlgen.report.style import STYLE
+from wlgen.report.timeline import timeline
+from wlgen.report.words import (
     FLOOR,
     WINDOWS,
     by_promise,
@@ -71,7 +72,7 @@ def _body(audit: Audit, title: str) -> Iterator[str]:
         yield "<h2>Findings</h2>"
         yield from _causes(audit)
         yield from _findings(audit.findings)
-    yield "<h2>Cached share of each request, by rank</h2>"
+    yield "<h2>Cached ratio of each request, by rank</h2>"
     yield by_rank(audit)
     yield "<h2>Distribution</h2>"
     yield distribution(audit)
@@ -91,7 +92,8 @@ def _tiles(audit: Audit) -> Iterator[str]:
     for name, planned, observed in promises(audit):
         kind = "tile broken" if broken and name == "worst request" else "tile"
         figure = observed or planned
-        note = f"planned {planned}" if observed else "what the spec asks of each check and formal request"
+        asked = "what the spec asks of each check and formal request"
+        note = f"planned {planned}" if observed else asked if name.startswith("configured") else "planned"
         yield f'<div class="{kind}">{escape(name)}<b>{escape(figure)}</b>'
         yield f'<span class="soft">{note}</span></div>'
     yield "</div>"
@@ -119,28 +121,32 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _worst(audit: Audit) -> Iterator[str]:
-    short = [(o.row, o.share) for o in audit.worst if o.share and o.share.cached < o.row.cached_len]
+    short = [
+        (o.row, o.cached_ratio)
+        for o in audit.worst
+        if o.cached_ratio and o.cached_ratio.cached < o.row.cached_len
+    ]
     if short:
         yield "<h3>Worst rows</h3>"
         cells = (
             [
                 row.id,
                 str(row.dp_rank),
-                f"{share.cached:,}",
+                f"{ratio.cached:,}",
                 f"{row.cached_len:,}",
-                f"{share.prompt:,}",
-                shown(share),
+                f"{ratio.prompt:,}",
+                shown(ratio),
             ]
-            for row, share in short
+            for row, ratio in short
         )
-        yield _table(["row", "rank", "cached", "planned", "of prompt", "share"], cells)
+        yield _table(["row", "rank", "cached", "planned", "of prompt", "ratio"], cells)
 
 
 def _summaries(audit: Audit) -> Iterator[str]:
     ranks = lowest_ranks(audit.by_rank, RANKS)
     names = ["", "rows", "observed", "min", "p1", "p50", "mean", "findings"]
     yield _table(names, (_summary(s) for s in (*audit.by_split, *ranks)))
-    note = "min, p1 and p50 are shares of single rows; mean is over all tokens."
+    note = "min, p1 and p50 are ratios of single rows; mean is over all tokens."
     if len(ranks) < len(audit.by_rank):
         note += f" The {len(ranks)} lowest of {len(audit.by_rank)} ranks."
     yield f'<p class="soft">{note}</p>'
@@ -148,9 +154,9 @@ def _summaries(audit: Audit) -> Iterator[str]:
 
 def _summary(summary: Summary) -> list[str]:
     name = f"all {summary.split}" if summary.dp_rank is None else f"{summary.split}, rank {summary.dp_rank}"
-    shares = (summary.minimum, summary.p1, summary.p50, summary.mean)
+    ratios = (summary.minimum, summary.p1, summary.p50, summary.mean)
     findings = str(summary.findings) if summary.findings else ""
-    return [name, str(summary.rows), str(summary.observed), *map(shown, shares), findings]
+    return [name, str(summary.rows), str(summary.observed), *map(shown, ratios), findings]
 
 
 def _windows(windows: Sequence[Figures]) -> Iterator[str]:

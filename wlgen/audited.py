@@ -1,0 +1,116 @@
+"""What an audit found: values that every report reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from wlgen.diagnosis import Diagnosis
+from wlgen.errors import Problem
+from wlgen.figures import Figures, Timeline
+from wlgen.findings import Finding, Promised
+from wlgen.readers import Result
+from wlgen.workload import Bound, Promises, Split
+
+WORST = 10
+
+
+class CachedRatio(NamedTuple):
+    """Cached tokens of prompt tokens, kept whole so that 89.99999 % never reads 90."""
+
+    cached: int
+    prompt: int
+
+    @property
+    def value(self) -> float:
+        """Return cached / prompt."""
+        return self.cached / self.prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The cached tokens of some rows: of a split, or of a rank of it.
+
+    rows: audited. observed: with a figure that can be right. minimum, p1, p50: a row's own ratio (the
+    lowest that at least 0, 1, 50 % of rows do not exceed); mean: over all tokens. None: nothing observed.
+    """
+
+    split: Split
+    dp_rank: int | None
+    rows: int
+    observed: int
+    findings: int
+    minimum: CachedRatio | None
+    p1: CachedRatio | None
+    p50: CachedRatio | None
+    mean: CachedRatio | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One audited row: what was promised, the first result of it if any, and its findings."""
+
+    row: Promised
+    result: Result | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def cached_ratio(self) -> CachedRatio | None:
+        """Observed cached tokens of the prompt; None if not observed, or more than the prompt has."""
+        if self.result is None or not self.result.success or self.result.cached_tokens is None:
+            return None
+        prompt = self.result.prompt_tokens or self.row.prompt_len
+        return CachedRatio(self.result.cached_tokens, prompt) if self.result.cached_tokens <= prompt else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """The three promises as the results show them; None where nothing was observed.
+
+    configured is what the spec asks for. aggregate is over tokens and per_request_min the worst row, of the
+    check and formal rows under audit.
+    """
+
+    configured: float
+    aggregate: CachedRatio | None
+    per_request_min: CachedRatio | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """All that an audit found.
+
+    promises: as observed; planned: as the set was built. outcomes: one an audited row, in plan order.
+    elsewhere: results of rows of splits that are not under audit. assumed_zero: rows whose missing figure
+    was taken as 0 because the caller vouched for it. timeline, windows: of the split that timed_split names,
+    every result of it. problems: what could not be read.
+    """
+
+    name: str
+    splits: tuple[Split, ...]
+    bound: Bound
+    promises: Observed
+    planned: Promises
+    results: int
+    elsewhere: dict[Split, int]
+    assumed_zero: int
+    findings: tuple[Finding, ...]
+    diagnosis: tuple[Diagnosis, ...]
+    by_split: tuple[Summary, ...]
+    by_rank: tuple[Summary, ...]
+    timeline: Timeline
+    windows: tuple[Figures, ...]
+    outcomes: tuple[Outcome, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def worst(self) -> list[Outcome]:
+        """The rows with the lowest observed ratio, lowest first."""
+        seen = [(o.cached_ratio, o) for o in self.outcomes if o.cached_ratio is not None]
+        return [o for _, o in sorted(seen, key=lambda pair: (pair[0].value, pair[1].row.id))[:WORST]]
+
+
+def timed_split(splits: Sequence[Split]) -> Split:
+    """Return the one split whose times make the windows: checks sent before are no part of the run."""
+    return "formal" if "formal" in splits else splits[-1]
