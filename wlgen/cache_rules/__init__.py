@@ -121,15 +121,17 @@ class CacheRule:
 
 
 class Match(NamedTuple):
-    """What a cache found for one prompt, to be given back to `insert`.
+    """What a cache found for one prompt, to be given back to its `insert`.
 
     cached_len: tokens the engine reports as cached. held_len: tokens of the longest prefix held, of which a
-    hybrid rule may be able to use only a part. path: the cache's own.
+    hybrid rule may be able to use only a part. ids: the prompt. The rest is the cache's own.
     """
 
     cached_len: int
     held_len: int
-    path: Any
+    ids: Ids
+    key: bytes
+    node: Any
 
 
 class PrefixCache(Protocol):

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from wlgen.cache_rules import CacheRule, Ids, Match
 from wlgen.cache_rules._tree import Live, Node, PageTree
-from wlgen.pages import ceil_to, floor_to
+from wlgen.pages import ceil_to
 
 TOKEN = 4  # bytes
-
-
-class Path(NamedTuple):
-    """Where a match stands: its prompt, and the node and offset in bytes at which the prompt leaves the tree."""
-
-    ids: Ids
-    key: bytes
-    node: Node
-    at: int
 
 
 class BlockCache:
@@ -42,18 +31,17 @@ class BlockCache:
         return self._tree.held // TOKEN
 
     def match(self, ids: Ids, *, salt: str = "") -> Match:
-        """Return what is cached of a prompt; makes all of it that is held recent, and pins it."""
+        """Return what is cached of a prompt; pins all of it that is held."""
         key = ids.tobytes()
-        most = floor_to(self._most(len(ids)), self._page) * TOKEN
+        most = self._most(len(ids)) // self._page * self._page * TOKEN
         node, at = self._tree.walk(self._tree.root(salt), key, most)
         node.pins += 1
         held_len = at // TOKEN
-        return Match(self._usable(node, held_len, len(ids)), held_len, Path(ids, key, node, at))
+        return Match(self._usable(node, held_len, len(ids)), held_len, ids, key, node)
 
     def insert(self, match: Match, output_ids: Ids) -> None:
         """Add prompt and outputs but the last, whole blocks only; evicts first under a capacity; unpins."""
-        path: Path = match.path
-        ids, key, node = path.ids, path.key, path.node
+        ids, key, node = match.ids, match.key, match.node
         total = len(ids) + len(output_ids) - 1
         if self._capacity is not None:
             room = self.held_len + ceil_to(total, self.rule.page_size) - match.cached_len
@@ -66,7 +54,7 @@ class BlockCache:
         self._tree.offer(node)
 
     def evict(self, tokens: int) -> int:
-        """Drop the least recently used, unpinned blocks, tails first, until `tokens` are freed; return them."""
+        """Drop the least recently used, unpinned blocks until `tokens` are freed; return how many were."""
         freed = self._tree.evict(tokens * TOKEN, whole=False) // TOKEN
         self.evicted_len += freed
         return freed
@@ -85,24 +73,25 @@ class BlockCache:
 
     def _keep(self, match: Match, key: bytes, total: int) -> None:
         """Add the first `total` tokens of `key`."""
-        self._store(match.path, key, floor_to(total, self._page))
+        self._store(match, key, total // self._page * self._page, None)
 
-    def _store(self, path: Path, key: bytes, tokens: int) -> Node:
-        """Hold the first `tokens` of `key`, whole blocks; return the node that ends there, now recent."""
+    def _store(self, match: Match, key: bytes, tokens: int, live: Live) -> Node:
+        """Hold the first `tokens` of `key`, whole blocks; return the node that ends there, now recent.
+
+        live: of the blocks that are new.
+        """
         tree, end = self._tree, tokens * TOKEN
-        node, at = path.node, path.at
-        if at < node.end and node.parent is not None:
+        # The match may have ended inside its node, which may have been cut since.
+        node, held = match.node, match.held_len * TOKEN
+        while node.end > held:
             node = node.parent
         node, at = tree.walk(node, key, end)
         if at < node.end:
             node = tree.cut(node, at)
         if at < end:
-            node = tree.add(node, key, end, self._no_life())
+            node = tree.add(node, key, end, live)
         tree.use(node)
         return node
-
-    def _no_life(self) -> Live:
-        return None
 
     def _split(self, live: Live, _at: int) -> tuple[Live, Live]:
         return live, live

@@ -1,8 +1,8 @@
-"""vLLM's hash-chained blocks over full attention beside a sliding window or another sparse group, replayed."""
+"""vLLM's hash-chained blocks over full attention beside a sliding window, replayed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from wlgen.cache_rules import CacheRule, Match
@@ -22,7 +22,7 @@ class WindowBlockCache(BlockCache):
 
     A hit is a multiple of the quantum, at most what full attention holds, before which a whole tail lies. A
     request that hits less than full attention holds keeps a tail there: the junction. EAGLE/MTP match one
-    more block behind the hit and drop it, so tails reach one block further, and prompts' one quantum less far.
+    more block behind the hit and drop it: tails reach one block further, and prompts' one quantum less far.
     A model whose sparse group has no window (Mamba) keeps one block.
     Source: vLLM 0.32.0 kv_cache_coordinator.HybridKVCacheCoordinator, SlidingWindowManager.
     """
@@ -38,63 +38,66 @@ class WindowBlockCache(BlockCache):
         return prompt_len if self.rule.speculative else prompt_len - 1
 
     def _usable(self, node: Node, held_len: int, prompt_len: int) -> int:
+        quantum, tail = self.rule.hit_quantum, self._tail
         full = self._full_hit(held_len, prompt_len)
         end = min(held_len, full + self._peek)
-        whole = 0
-        for start, stop in reversed(_joined(self._tails(node, end))):
-            hit = floor_to(max(0, stop - self._peek), self.rule.hit_quantum)
-            if hit - start >= self._tail:
-                return hit
-            whole = hit if start == 0 else 0
-        # A shorter run of blocks does where it begins with the prompt. There, where blocks are finer than the
-        # quantum, the engine first floors and then drops a block, so EAGLE/MTP lose one more quantum.
-        lost = self.rule.hit_quantum if self._peek and self._page != self.rule.hit_quantum else 0
-        return max(0, whole - lost)
+        first = stop = hit = -1  # the run of kept blocks that is being followed, and the hit at its end
+        above: Node | None = node
+        while above is not None:
+            for start, last in reversed(above.live or ()):
+                if start >= end:
+                    continue
+                if last != first:
+                    stop = min(last, end)
+                    hit = floor_to(max(0, stop - self._peek), quantum)
+                first = start
+                if hit - first >= tail:
+                    return hit
+            above = above.parent
+        if first != 0:
+            return 0
+        # A run shorter than a tail does where it begins with the prompt. Where blocks are finer than the
+        # quantum, the engine then floors before it drops the peeked block, and EAGLE/MTP lose a quantum.
+        return max(0, hit - quantum) if self._peek and self._page != quantum else hit
 
     def _full_hit(self, held_len: int, prompt_len: int) -> int:
         """Return the hit of full attention alone."""
         most = held_len if self._full_drop else min(held_len, prompt_len - 1)
         return max(0, floor_to(most, self.rule.hit_quantum) - self._full_drop)
 
-    def _tails(self, node: Node, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the spans kept on the way to a node, first to last, up to `end`."""
-        for above in node.line():
-            yield from ((a, min(b, end)) for a, b in above.live if a < end)
-
     def _keep(self, match: Match, key: bytes, total: int) -> None:
-        quantum = self.rule.hit_quantum
-        end = floor_to(total, quantum)
+        end = floor_to(total, self.rule.hit_quantum)
         if self._peek and end:
             end = floor_to(min(total, end + self._peek), self._page)
-        node = self._store(match.path, key, end)
-        prompt_len = len(match.path.ids)
-        full = self._full_hit(match.held_len, prompt_len)
-        ends = [floor_to(e, quantum) for e in (prompt_len - 1, prompt_len)]
-        points = {max(0, e - quantum) for e in ends} if self._peek else {ends[0]}
-        points |= {full} if full > match.cached_len else set()
-        spans = [*self._around(points), *self._retained(end)]
-        spans = [(max(a, match.cached_len), min(b, end)) for a, b in spans]
-        spans = [(a, b) for a, b in spans if a < b]
-        for above in node.line():
+        spans = self._spans(match, end)
+        above = self._store(match, key, end, ())
+        while spans and above.parent is not None and above.end // TOKEN > spans[0][0]:
             first, last = above.start // TOKEN, above.end // TOKEN
             new = [(max(a, first), min(b, last)) for a, b in spans if a < last and b > first]
-            if new:
-                above.live = tuple(_joined(sorted([*above.live, *new])))
+            above.live = tuple(_joined(sorted([*above.live, *new]))) if above.live else tuple(new)
+            above = above.parent
 
-    def _around(self, points: Iterable[int]) -> Iterator[tuple[int, int]]:
-        """Yield the span that a hit at each point needs."""
-        yield from ((max(0, point - self._tail), point + self._peek) for point in points)
-
-    def _retained(self, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the spans kept whatever the prompt, up to `end`."""
+    def _spans(self, match: Match, end: int) -> list[tuple[int, int]]:
+        """Return the spans that a request keeps between its hit and `end`, sorted and apart."""
+        quantum, prompt_len = self.rule.hit_quantum, len(match.ids)
+        if self._peek:
+            points = [max(0, floor_to(e, quantum) - quantum) for e in (prompt_len - 1, prompt_len)]
+        else:
+            points = [floor_to(prompt_len - 1, quantum)]
+        full = self._full_hit(match.held_len, prompt_len)
+        if full > match.cached_len:
+            points.append(full)
         step = self.rule.retention
         if step and self._tail + self._peek >= step:
-            yield 0, end
-        elif step:
-            yield from self._around(range(step, end + step, step))
-
-    def _no_life(self) -> Live:
-        return ()
+            return [(match.cached_len, end)] if match.cached_len < end else []
+        if step:
+            points.extend(range(floor_to(match.cached_len, step), end + step, step))
+        spans = []
+        for point in points:
+            first, last = max(match.cached_len, point - self._tail), min(point + self._peek, end)
+            if first < last:
+                spans.append((first, last))
+        return _joined(sorted(spans)) if len(spans) > 1 else spans
 
     def _split(self, live: Live, at: int) -> tuple[Live, Live]:
         point = at // TOKEN

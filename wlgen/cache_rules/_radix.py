@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,14 +12,6 @@ from wlgen.pages import ceil_to, floor_to
 
 if sys.byteorder != "little":  # keys would still be right, but nobody has tried
     raise ImportError("wlgen replays caches on little-endian machines only")
-
-
-class Path(NamedTuple):
-    """Where a match stands: its prompt, the prompt's key, and the node its hit ends at."""
-
-    ids: Ids
-    key: bytes
-    hit: Node
 
 
 class RadixCache:
@@ -44,29 +35,30 @@ class RadixCache:
 
     def match(self, ids: Ids, *, salt: str = "") -> Match:
         """Return what is cached of a prompt; splits the node it leaves, makes its hit recent and pins it."""
-        key = self._key(ids)
+        tree, key = self._tree, self._key(ids)
         end = self._whole(len(ids) - 1)  # the last token is always computed
-        node, held = self._tree.walk(self._tree.root(salt), key, end)
-        node = self._tree.cut(node, held) if held < node.end else node
-        hit = self._usable(node)
-        self._tree.use(hit)
+        node, held = tree.walk(tree.root(salt), key, end)
+        hit = self._usable(tree.cut(node, held) if held < node.end else node)
+        tree.use(hit)
         hit.pins += 1
-        return Match(hit.end // self._width, held // self._width, Path(ids, key, hit))
+        return Match(hit.end // self._width, held // self._width, ids, key, hit)
 
     def insert(self, match: Match, output_ids: Ids) -> None:
         """Add prompt and outputs but the last, whole pages only; evicts first under a capacity; unpins."""
-        path: Path = match.path
-        ids, key = path.ids, path.key
+        ids, key, hit = match.ids, match.key, match.node
         total = len(ids) + len(output_ids) - 1
-        self._make_room(ceil_to(total, self.rule.page_size) - match.cached_len)
+        if self._capacity is not None:
+            room = self.held_len + ceil_to(total, self.rule.page_size) - match.cached_len
+            if room > self._capacity:
+                self.evict(room - self._capacity)
         if total > len(ids):
             key = self._key(np.concatenate((ids, output_ids[:-1])))
         self._keep(match, key, total)
-        path.hit.pins -= 1
-        self._tree.offer(path.hit)
+        hit.pins -= 1
+        self._tree.offer(hit)
 
     def evict(self, tokens: int) -> int:
-        """Drop least recently used, unpinned leaves, each whole, until `tokens` are freed; return how many."""
+        """Drop the least recently used, unpinned leaves until `tokens` are freed; return how many were."""
         freed = self._tree.evict(tokens * self._width, whole=True) // self._width
         self.evicted_len += freed
         return freed
@@ -81,21 +73,17 @@ class RadixCache:
 
     def _keep(self, match: Match, key: bytes, total: int) -> None:
         """Add the first `total` tokens of `key`."""
-        tree, path = self._tree, match.path
-        end = self._whole(total)
-        node, at = tree.walk(path.hit, key, end)
-        node = tree.cut(node, at) if at < node.end else node
+        tree, end = self._tree, self._whole(total)
+        node, at = tree.walk(match.node, key, end)
+        if at < node.end:
+            node = tree.cut(node, at)
         if at < end:
             node = tree.add(node, key, end, None)
             # The leaf is split at the prompt's end, so that outputs may be evicted without it.
-            prompt = self._whole(len(path.ids))
+            prompt = self._whole(len(match.ids))
             if at < prompt < end:
                 tree.cut(node, prompt)
         tree.use(node)
-
-    def _make_room(self, tokens: int) -> None:
-        if self._capacity is not None and self.held_len + tokens > self._capacity:
-            self.evict(self.held_len + tokens - self._capacity)
 
     def _key(self, ids: Ids) -> bytes:
         if not self.rule.speculative:

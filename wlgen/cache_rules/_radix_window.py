@@ -38,14 +38,15 @@ class WindowRadixCache(RadixCache):
     One request is prefilled at a time, in chunks of `chunk` tokens; what each chunk leaves behind its window
     is freed. A request that finds more of its prefix held than it may use publishes that prefix first, so
     that the next one hits there.
-    Source: SGLang 0.5.23 components/swa, common.free_swa_out_of_window_slots, npu/dsv4/c128_sidecar_component.
+    Source: SGLang 0.5.23 components/swa, mem_cache/common, npu/dsv4/c128_sidecar_component.
     """
 
     def __init__(self, rule: CacheRule, capacity: int | None = None, chunk: int = CHUNK) -> None:
         super().__init__(rule, capacity)
         self._chunk = chunk
         self._window = rule.sliding_window
-        self._tail = ceil_to(max(self._window, rule.page_size), rule.page_size)
+        self._last = ceil_to(self._window, rule.page_size)  # what a request's last node may hold
+        self._tail = max(self._last, rule.page_size)  # what a running request keeps
 
     def _usable(self, node: Node) -> Node:
         hit: Node | None = None
@@ -61,8 +62,8 @@ class WindowRadixCache(RadixCache):
         return hit or node
 
     def _keep(self, match: Match, key: bytes, total: int) -> None:
-        hit: Node = match.path.hit
-        prompt_len = len(match.path.ids)
+        hit: Node = match.node
+        prompt_len = len(match.ids)
         junction = floor_to(match.held_len, self.rule.hit_quantum)
         request = _Request(hit=hit, key=key, protected=match.cached_len, junction=junction)
         for end in self._chunk_ends(match.cached_len, prompt_len):
@@ -123,25 +124,29 @@ class WindowRadixCache(RadixCache):
         tree, width, key = self._tree, self._width, request.key
         stop, freed = end * width, request.freed * width
         node, at = tree.walk(request.hit, key, stop)
-        node = tree.cut(node, at) if at < node.end else node
-        for held in node.line():
-            if held.end > max(request.protected * width, freed) and not held.live:
+        if at < node.end:
+            node = tree.cut(node, at)
+        held, known = node, max(request.protected * width, freed)
+        while held.end > known and held.parent is not None:
+            above = held.parent
+            if not held.live:
                 if held.start < freed:
                     tree.cut(held, freed)
                 held.live = True
+            held = above
         if at < stop:
             node = self._add_leaf(node, key, stop, freed)
         tree.use(node)
 
     def _add_leaf(self, parent: Node, key: bytes, stop: int, freed: int) -> Node:
         """Add a leaf, split where its window begins, at its last window, and at each quantum."""
-        tree, start = self._tree, parent.end
+        tree, start, quantum = self._tree, parent.end, self.rule.hit_quantum * self._width
         leaf = tree.add(parent, key, stop, stop > freed)
-        quantum, tail = self.rule.hit_quantum * self._width, ceil_to(self._window, self.rule.page_size)
-        cuts = {freed, max(freed, stop - tail * self._width)} if leaf.live else set()
-        if self.rule.hit_quantum != self.rule.page_size:
-            cuts.update(range(floor_to(start, quantum) + quantum, stop, quantum))
-        for at in sorted(at for at in cuts if start < at < stop):
-            above = tree.cut(leaf, at)
-            above.live = leaf.live and above.start >= freed
+        cuts = [freed, max(freed, stop - self._last * self._width)] if stop > freed else []
+        if quantum != tree.page:
+            cuts = sorted([*cuts, *range(floor_to(start, quantum) + quantum, stop, quantum)])
+        for at in cuts:
+            if leaf.start < at < stop:
+                above = tree.cut(leaf, at)
+                above.live = leaf.live and above.start >= freed
         return leaf

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, TypeAlias
 
 from xxhash import xxh3_64_intdigest
@@ -12,36 +13,23 @@ Live: TypeAlias = Any
 
 
 class Node:
-    """A run of pages below its parent's. Offsets are bytes from the start of the prompt's key.
+    """A run of pages below its parent's, in bytes of the prompt's key from start to end.
 
-    used: the clock when it was last used. pins: running requests whose match ends here. live: the cache's own.
+    children: by the hash of their first page; None for a leaf. used: the clock when it was last used.
+    pins: running requests whose match ends here. live: the cache's own.
     """
 
-    __slots__ = ("children", "key", "live", "parent", "pins", "start", "used")
+    __slots__ = ("children", "end", "key", "live", "parent", "pins", "start", "used")
 
-    def __init__(self, parent: Node | None, start: int, key: bytes, used: int, live: Live) -> None:
+    def __init__(self, parent: Node | None, key: bytes, start: int, used: int, live: Live) -> None:
         self.parent = parent
-        self.start = start
         self.key = key
-        self.children: dict[int, Node] = {}
+        self.start = start
+        self.end = start + len(key)
+        self.children: dict[int, Node] | None = None
         self.used = used
         self.pins = 0
         self.live = live
-
-    @property
-    def end(self) -> int:
-        """Offset behind the node's last page."""
-        return self.start + len(self.key)
-
-    def line(self) -> list[Node]:
-        """Return the nodes from the root's child down to this one."""
-        nodes: list[Node] = []
-        node = self
-        while node.parent is not None:
-            nodes.append(node)
-            node = node.parent
-        nodes.reverse()
-        return nodes
 
 
 class PageTree:
@@ -57,12 +45,13 @@ class PageTree:
         self._split_live = split_live
         self._roots: dict[str, Node] = {}
         self._leaves: list[tuple[int, int, Node]] | None = None  # a heap, from the first eviction on
+        self._offers = count()
 
     def root(self, salt: str) -> Node:
         """Return the root of a salt's prompts."""
         found = self._roots.get(salt)
         if found is None:
-            found = self._roots[salt] = Node(None, 0, b"", 0, None)
+            found = self._roots[salt] = Node(None, b"", 0, 0, None)
         return found
 
     def walk(self, node: Node, key: bytes, end: int) -> tuple[Node, int]:
@@ -71,37 +60,35 @@ class PageTree:
         The offset lies inside that node where the key leaves it there. `end` is a multiple of the page.
         """
         at, page = node.end, self.page
-        while at < end:
+        while at < end and node.children is not None:
             child = node.children.get(xxh3_64_intdigest(key[at : at + page]))
             if child is None:
                 break
-            edge = child.key
-            stop = at + len(edge)
-            if stop <= end and key.startswith(edge, at):
+            stop = child.end
+            if stop <= end and key.startswith(child.key, at):
                 node, at = child, stop
                 continue
-            same = _common(edge, key, at, min(stop, end) - at, page)
+            same = _common(child.key, key, at, min(stop, end) - at, page)
             return (child, at + same) if same else (node, at)
         return node, at
 
     def cut(self, node: Node, at: int) -> Node:
         """Split a node so that one ends at `at`, and return that one; the node itself keeps the rest."""
-        parent = node.parent
+        parent, key, start = node.parent, node.key, node.start
         if parent is None or at == node.end:
             return node
-        head, tail = node.key[: at - node.start], node.key[at - node.start :]
         above, node.live = self._split_live(node.live, at)
-        upper = Node(parent, node.start, head, node.used, above)
-        parent.children[self._digest(head)] = upper
-        upper.children[self._digest(tail)] = node
-        node.parent, node.start, node.key = upper, at, tail
+        upper = Node(parent, key[: at - start], start, node.used, above)
+        node.parent, node.key, node.start = upper, key[at - start :], at
+        self._link(parent, upper)
+        self._link(upper, node)
         return upper
 
     def add(self, parent: Node, key: bytes, end: int, live: Live) -> Node:
         """Add the pages of `key` between a node's end and `end`, as its child."""
         start = parent.end
-        leaf = Node(parent, start, key[start:end], self.clock, live)
-        parent.children[self._digest(leaf.key)] = leaf
+        leaf = Node(parent, key[start:end], start, self.clock, live)
+        self._link(parent, leaf)
         self.held += end - start
         return leaf
 
@@ -117,16 +104,17 @@ class PageTree:
     def offer(self, node: Node) -> None:
         """Enter a node for eviction; it is passed over while it is pinned, a parent, or used again."""
         if self._leaves is not None and not node.children:
-            heappush(self._leaves, (node.used, id(node), node))
+            heappush(self._leaves, (node.used, next(self._offers), node))
 
     def evict(self, need: int, *, whole: bool) -> int:
-        """Drop pages of the least recently used unpinned leaves until `need` bytes are freed; return how many.
+        """Drop the least recently used unpinned pages until `need` bytes are freed; return how many were.
 
         whole: leaf by leaf, as SGLang does; else page by page from a leaf's end, as vLLM does.
         """
         if self._leaves is None:
-            self._leaves = [(n.used, id(n), n) for n in self.nodes() if not n.children]
-            heapify(self._leaves)
+            self._leaves = []
+            for node in self.nodes():
+                self.offer(node)
         freed = 0
         while freed < need and self._leaves:
             used, _, leaf = heappop(self._leaves)
@@ -139,43 +127,52 @@ class PageTree:
 
     def nodes(self) -> Iterator[Node]:
         """Yield every node but the roots, parents first."""
-        stack = [child for root in self._roots.values() for child in root.children.values()]
+        stack = list(self._roots.values())
         while stack:
             node = stack.pop()
-            yield node
-            stack.extend(node.children.values())
+            if node.parent is not None:
+                yield node
+            stack.extend((node.children or {}).values())
 
     def check(self) -> None:
-        """Raise AssertionError unless links, whole pages, hashes, recency and the total held are right."""
+        """Raise AssertionError unless links, whole pages, recency and the total held are right."""
         held = 0
         for node in self.nodes():
             held += len(node.key)
             parent = node.parent
-            if parent is None or parent.children.get(self._digest(node.key)) is not node:
+            if parent is None or not parent.children or parent.children.get(self._digest(node)) is not node:
                 raise AssertionError(f"the node at {node.start} is not its parent's child")
-            if node.start != parent.end or not node.key or len(node.key) % self.page:
-                raise AssertionError(f"the node at {node.start} is not whole pages behind its parent")
-            if node.used > parent.used and parent.parent is not None:
+            if node.start != parent.end or node.end != node.start + len(node.key):
+                raise AssertionError(f"the node at {node.start} does not stand behind its parent")
+            if not node.key or len(node.key) % self.page:
+                raise AssertionError(f"the node at {node.start} is not of whole pages")
+            if node.used > parent.used:
                 raise AssertionError(f"the node at {node.start} is more recent than its parent")
             if node.pins < 0:
                 raise AssertionError(f"the node at {node.start} was unpinned too often")
         if held != self.held:
             raise AssertionError(f"{held} bytes are held, {self.held} counted")
 
-    def _digest(self, pages: bytes) -> int:
-        return xxh3_64_intdigest(pages[: self.page])
+    def _digest(self, node: Node) -> int:
+        return xxh3_64_intdigest(node.key[: self.page])
+
+    def _link(self, parent: Node, child: Node) -> None:
+        if parent.children is None:
+            parent.children = {}
+        parent.children[self._digest(child)] = child
 
     def _drop(self, leaf: Node) -> int:
         parent = leaf.parent
-        if parent is None:
+        if parent is None or parent.children is None:
             return 0
-        del parent.children[self._digest(leaf.key)]
+        del parent.children[self._digest(leaf)]
         leaf.parent = None
         self.offer(parent)
         return len(leaf.key)
 
     def _trim(self, leaf: Node, short: int) -> int:
-        leaf.live, _ = self._split_live(leaf.live, leaf.end - short)
+        leaf.end -= short
+        leaf.live, _ = self._split_live(leaf.live, leaf.end)
         leaf.key = leaf.key[:-short]
         self.offer(leaf)
         return short
