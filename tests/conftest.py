@@ -1,0 +1,43 @@
+"""What several test files share: the option that rewrites goldens, and one small built set."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sets import spec_of
+
+from wlgen.build import build
+from wlgen.workload import Workload, open_workload
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--refresh-goldens", action="store_true", help="Rewrite tests/golden from this build.")
+
+
+@pytest.fixture(scope="session")
+def warm_set(tmp_path_factory: pytest.TempPathFactory) -> Workload:
+    """Build a warm set of 2 ranks, 2 groups, 10 formal rows. Tests change copies only: `copy_of`."""
+    spec = spec_of(prefix={"shared_by": "group", "groups": 2}, formal={"total": 10})
+    return build(spec, tmp_path_factory.mktemp("warm")).workload
+
+
+@pytest.fixture(scope="session")
+def zero_set(tmp_path_factory: pytest.TempPathFactory) -> Workload:
+    """Build a zero set of 2 ranks, 6 formal rows. Tests change copies only: `copy_of`."""
+    spec = spec_of(cached={"max_tokens": 0}, formal={"total": 6})
+    return build(spec, tmp_path_factory.mktemp("zero")).workload
+
+
+@pytest.fixture
+def copy_of(tmp_path: Path) -> Callable[[Workload], Workload]:
+    """Copy a built set to a place of the test's own."""
+
+    def copy(workload: Workload) -> Workload:
+        folder = tmp_path / "copy"
+        shutil.copytree(workload.folder, folder)
+        return open_workload(folder)
+
+    return copy
