@@ -43,6 +43,7 @@ def small_set(
     seed: str = "{per_rank: 1}",
     page_size: int = 64,
     check: int = 1,
+    prefix: str = "{shared_by: all}",
 ) -> Workload:
     """Return a set of 512-token bodies: a seed and a check a rank, two formal rows a rank.
 
@@ -55,7 +56,7 @@ random_seed: 7
 encoding: {{name: deepseek-v4}}
 cache: {{rule: {engine}, page_size: {page_size}}}
 dp_ranks: {ranks}
-requests: {{body_len: 512, output_len: 8, cached: {cached}}}
+requests: {{body_len: 512, output_len: 8, cached: {cached}, prefix: {prefix}}}
 splits:
 {splits}  check: {{per_rank: {check}}}
   formal: {{total: {2 * ranks}}}

@@ -29,6 +29,7 @@ SETS = {
     "vllm": {"engine": "vllm"},
     "zero": {"cached": ZERO},
     "checks": {"check": 2},
+    "groups": {"prefix": "{shared_by: group, groups: 2}", "check": 2},
 }
 
 
@@ -157,6 +158,23 @@ def test_a_larger_quantum_than_planned_is_diagnosed(warm):
     assert outcome.findings
     assert outcome.diagnosis[0].cause == "short_by_constant"
     assert "256" in outcome.diagnosis[0].evidence
+
+
+def test_seeds_that_evict_each_other_are_told_from_seeds_not_sent():
+    workload = a_set("groups")
+    with rehearsal(workload, capacity=700) as running:  # the two seeds of a rank do not fit
+        outcome = prepared(workload, running.url)
+    assert outcome.findings
+    assert "holds less than the 902 tokens of its seeds" in outcome.diagnosis[0].evidence
+
+
+@pytest.mark.parametrize("name", ["sglang", "zero"])
+def test_a_server_that_leaves_out_zeros_is_seen_to_and_prepared(name):
+    workload = a_set(name)
+    with rehearsal(workload, faults=("omit-zero",)) as running:
+        outcome = prepared(workload, running.url)
+    assert outcome.omits_zero
+    assert outcome.prepared
 
 
 def test_thinking_mode_is_named_before_anything_is_seeded(warm):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
@@ -55,10 +55,12 @@ class Cost:
 class Outcome:
     """What a preparation found, and what it cost apart from any measurement.
 
-    prepared: every seed and check asked for was sent and kept its promises. proofs: what the preflight found.
+    prepared: every seed and check asked for was sent and kept its promises. omits_zero: the server leaves
+    cached tokens out where they are 0. proofs: what the preflight found.
     """
 
     prepared: bool = False
+    omits_zero: bool = False
     proofs: tuple[str, ...] = ()
     findings: list[Finding] = field(default_factory=list)
     diagnosis: list[Diagnosis] = field(default_factory=list)
@@ -86,11 +88,10 @@ class Preparation:
         journal: Journal,
         report: Report,
     ) -> None:
-        self.outcome = Outcome(proofs=found.proofs)
+        self.outcome = Outcome(proofs=found.proofs, omits_zero=found.omits_zero)
         self._server = server
         self._workload = workload
         self._encoding = encoding
-        self._omits_zero = found.omits_zero
         self._pinned = found.pinned
         self._wanted = wanted
         self._journal = journal
@@ -136,6 +137,7 @@ class Preparation:
             self.note(
                 "the server shows no request count: if formal rows were sent since the last run, use --fresh"
             )
+        self.note("an earlier run's seeds count: one check a rank shows whether the server still holds them")
         return True
 
     async def run(self, *, resumed: bool) -> None:
@@ -244,7 +246,7 @@ class Preparation:
 
     def _result(self, row: Row, reply: Reply, started: float) -> Result:
         cached = reply.cached_tokens
-        if cached is None and self._omits_zero and reply.prompt_tokens is not None:
+        if cached is None and self.outcome.omits_zero and reply.prompt_tokens is not None:
             cached = 0  # this server was seen to leave out a 0, and to show what it finds
         return Result(
             place=self._server.url,
@@ -294,19 +296,15 @@ class Preparation:
         self.outcome.diagnosis = causes(
             self._pairs,
             self._workload.manifest.cache,
-            seeded=self._seeded_tokens(),
+            seeds=self._answered_seeds(),
             pinned=self._pinned,
             restarted=fell(self._served, served),
         )
 
-    def _seeded_tokens(self) -> dict[int, int]:
-        """Return the prompt tokens of each rank's answered seeds."""
-        tokens: dict[int, int] = {}
+    def _answered_seeds(self) -> list[Row]:
         seeded = self._journal.history.seeded
-        for row in self._workload.rows(("seed",), sorted(set(seeded.values()))):
-            if row.id in seeded:
-                tokens[row.dp_rank] = tokens.get(row.dp_rank, 0) + row.prompt_len
-        return tokens
+        rows = self._workload.rows(("seed",), sorted(set(seeded.values())))
+        return [replace(row, messages=()) for row in rows if row.id in seeded]
 
     def note(self, note: str) -> None:
         """Keep a remark for the summary, once."""

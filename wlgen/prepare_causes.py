@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from wlgen.cache_rules import CacheRule
 from wlgen.diagnosis import Diagnosis, Pair, diagnose
+from wlgen.workload import Row
 
 _MISSES = ("rank_not_seeded", "unpinned")  # what an audit concludes from checks that find nothing
 
@@ -14,37 +16,47 @@ def causes(
     pairs: Sequence[Pair],
     rule: CacheRule,
     *,
-    seeded: Mapping[int, int],
+    seeds: Sequence[Row],
     pinned: bool,
     restarted: bool,
 ) -> list[Diagnosis]:
     """Return the causes of rows that fell short, the surest first.
 
-    pairs: rows sent and what came back. seeded: prompt tokens of the seeds that each rank answered. pinned:
-    whether pinning was proved. restarted: whether the server is known to have restarted after the seeds.
+    pairs: rows sent and what came back. seeds: those that were answered. pinned: whether pinning was
+    proved. restarted: whether the server is known to have restarted after the seeds.
     """
     found = diagnose(pairs, rule)
     if restarted:
         return [_restarted(len(pairs)), *found]
     missed = {p.row.dp_rank for p in pairs if p.row.cached_len > 0 and p.result.cached_tokens == 0}
-    lost = sorted(missed & seeded.keys())
+    lost = missed & {row.dp_rank for row in seeds}
     misses = [d for d in found if d.cause in _MISSES]
     if not (misses and lost):
         return found
     rest = [d for d in found if d not in misses]
-    return [_lost(lost, seeded, sum(d.rows for d in misses), pinned=pinned), *rest]
+    lost_seeds = [row for row in seeds if row.dp_rank in lost]
+    return [_lost(lost_seeds, rule, sum(d.rows for d in misses), pinned=pinned), *rest]
 
 
-def _lost(ranks: Collection[int], seeded: Mapping[int, int], rows: int, *, pinned: bool) -> Diagnosis:
-    shown = ", ".join(str(rank) for rank in list(ranks)[:16])
-    tokens = max(seeded[rank] for rank in ranks)
-    reasons = [
+def _lost(seeds: Sequence[Row], rule: CacheRule, rows: int, *, pinned: bool) -> Diagnosis:
+    tokens = Counter[int]()
+    for row in seeds:
+        tokens[row.dp_rank] += row.prompt_len
+    reasons = []
+    if not pinned:
+        reasons.append("pins are dropped on the way, so the seeds went elsewhere")
+    quantum = rule.hit_quantum
+    if any((row.prompt_len - 1) // quantum != row.shared_len // quantum for row in seeds):
+        reasons.append(
+            "the model is hybrid (sliding window, Mamba, DeepSeek-V4) and keeps state only where a prompt "
+            "ends, which for these seeds is not where the shared prefix ends (seed with `shape: short`)"
+        )
+    reasons += [
         "prefix caching is off",
-        f"a rank's cache holds less than the {tokens} tokens of its seeds",
+        f"a rank's cache holds less than the {max(tokens.values())} tokens of its seeds",
         "something emptied it meanwhile",
     ]
-    if not pinned:
-        reasons.insert(0, "pins are dropped on the way, so the seeds went elsewhere")
+    shown = ", ".join(str(rank) for rank in sorted(tokens)[:16])
     return Diagnosis(
         cause="rank_not_seeded",
         rows=rows,

@@ -169,6 +169,16 @@ class Server:
             body["chat_template_kwargs"] = dict(prompt.template_kwargs)
         return "/v1/chat/completions", body
 
+    async def generate(self, ids: Sequence[int], *, dp_rank: int | None) -> Reply:
+        """Send ids to SGLang's own /generate for one token: it reports cached tokens whatever its flags."""
+        sampling = {"max_new_tokens": 1, "temperature": 0, "ignore_eos": True}
+        body: dict[str, Any] = {"input_ids": list(ids), "sampling_params": sampling}
+        if dp_rank is not None:
+            body["routed_dp_rank"] = dp_rank
+        started = time.monotonic()
+        answer = json_object((await self._call("POST", "/generate", body)).content)
+        return read_answer({"usage": answer.get("meta_info")}, time.monotonic() - started)
+
     async def _streamed(
         self, path: str, body: dict[str, Any], headers: dict[str, str], started: float
     ) -> Reply:

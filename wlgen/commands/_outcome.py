@@ -41,6 +41,8 @@ def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
             f"  wlgen export {folder} --to {_client(workload)} --split formal --output formal",
             "and follow the run card it writes.",
         ]
+        if outcome.omits_zero:
+            lines.append("This server leaves out cached tokens of 0: audit with --absent-is-zero.")
     return "\n".join(lines)
 
 

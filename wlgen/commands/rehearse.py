@@ -29,7 +29,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 
     Speaks the OpenAI routes and the named engine's own (pinning, flushing, tokenising, metrics). Rows of
     named sets are recognised by their text. Faults: lose-cache=RANK, ignore-pins, thinking[=TOKENS],
-    no-usage=RATE, no-cached=RATE, error=RATE, cut=RATE, stall=RATE, restart=REQUESTS.
+    no-usage=RATE, no-cached=RATE, omit-zero, error=RATE, cut=RATE, stall=RATE, restart=REQUESTS.
     """
     from dataclasses import replace
 

@@ -22,7 +22,8 @@ _PREFIXES = {"chat": "chatcmpl-", "completion": "cmpl-", "generate": ""}
 class Answer:
     """One answer under way. Call first, then events for each stretch of tokens, then last; or whole.
 
-    usage: whether usage is reported at all. cached: whether it says how much was cached.
+    usage: whether usage is reported at all. cached: whether it says how much was cached. omit_zero: whether
+    it says so only where something was.
     """
 
     ask: Ask
@@ -32,6 +33,7 @@ class Answer:
     filler: Filler
     usage: bool
     cached: bool
+    omit_zero: bool
     id: str = ""
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -117,7 +119,7 @@ class Answer:
             "completion_tokens": output_len,
             "total_tokens": prompt_len + output_len,
         }
-        if self.cached:
+        if self.cached and (cached_len or not self.omit_zero):
             usage["prompt_tokens_details"] = {"cached_tokens": cached_len}
         return usage
 

@@ -21,8 +21,9 @@ class Faults:
 
     lose_cache: this rank keeps nothing. ignore_pins: pinned ranks are ignored. thinking: so many tokens stand
     before the user's text. no_usage: usage missing. no_cached: usage without cached tokens. error: HTTP 500.
-    cut: the stream breaks half-way. stall: no answer ever comes. restart: after so many requests the server
-    goes away for a second, once, and comes back with empty caches.
+    cut: the stream breaks half-way. stall: no answer ever comes. omit_zero: cached tokens are left out where
+    they are 0, as older servers do. restart: after so many requests the server goes away for a second, once,
+    and comes back with empty caches.
     """
 
     lose_cache: int | None = None
@@ -33,6 +34,7 @@ class Faults:
     error: float = 0.0
     cut: float = 0.0
     stall: float = 0.0
+    omit_zero: bool = False
     restart: int = 0
 
     def __str__(self) -> str:
@@ -109,5 +111,6 @@ _READERS = {
     "error": _rate,
     "cut": _rate,
     "stall": _rate,
+    "omit-zero": _flag,
     "restart": _count,
 }

@@ -107,6 +107,7 @@ class Simulation:
             filler=self._filler,
             usage=not self._no_usage.next(),
             cached=not self._no_cached.next(),
+            omit_zero=settings.faults.omit_zero,
         )
 
     async def stream(self, answer: Answer, rank: Rank) -> AsyncIterator[bytes]:
