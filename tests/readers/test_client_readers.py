@@ -189,17 +189,15 @@ def test_aisbench_takes_the_row_id_and_not_the_asked_rank_of_our_model_class():
     assert (result.id, result.dp_rank) == ("formal-r01-000003", None)
 
 
-def test_sglang_cached_zero_without_details_was_not_reported():
-    """On the OpenAI routes 0 is the client's default; /generate always reports."""
+def test_sglang_zero_is_a_miss_only_where_the_server_reported_for_others():
+    """On the OpenAI routes 0 is the client's default and a miss has no details; /generate always reports."""
     run = json.loads(sample("sglang"))  # holds an Infinity
-    run |= {
-        "cached_tokens": [256, 0, 0, 256],
-        "cached_tokens_details": [{"device": 256}, {"device": 0}, None, None],
-    }
-    found = results("sglang", orjson.dumps(run))
-    assert [result.cached_tokens for result in found] == [256, 0, None, 256]
+    run |= {"cached_tokens": [256, 0, 0, 256], "cached_tokens_details": [{"device": 256}, None, None, None]}
+    assert [result.cached_tokens for result in results("sglang", orjson.dumps(run))] == [256, 0, 0, 256]
+    run |= {"cached_tokens": [0] * 4, "cached_tokens_details": [None] * 4}
+    assert [result.cached_tokens for result in results("sglang", orjson.dumps(run))] == [None] * 4
     found = results("sglang", orjson.dumps(run | {"backend": "sglang"}))
-    assert [result.cached_tokens for result in found] == [256, 0, 0, 256]
+    assert [result.cached_tokens for result in found] == [0] * 4
 
 
 def test_sglang_failed_request_keeps_its_place():

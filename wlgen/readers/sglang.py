@@ -38,8 +38,11 @@ def _result(run: Run, index: int, place: str) -> Result:
 
 
 def _cached(run: Run, index: int) -> int | None:
-    # On the OpenAI routes the client writes 0, its default, where the server said nothing; the details are
-    # null then. /generate always reports. (SGLang 0.5.23, benchmark/serving.py)
+    # On the OpenAI routes the client writes 0, its default, where the server said nothing, and the server
+    # says nothing of a miss. Such a 0 is a miss only where the server did report for other requests of the
+    # run. /generate always reports. (SGLang 0.5.23, benchmark/serving.py and output_streamer.py)
+    if "reports" not in run:
+        details = run.get("cached_tokens_details") or []
+        run["reports"] = run.get("backend") in NATIVE or any(each is not None for each in details)
     cached = count(at(run, "cached_tokens", index))
-    reported = at(run, "cached_tokens_details", index) is not None or run.get("backend") in NATIVE
-    return cached if cached or reported else None
+    return cached if cached or run["reports"] else None

@@ -15,6 +15,7 @@ from wlgen.windows import Times
 
 DOTS = 1500  # requests drawn as dots; above, some of them
 BARS = 700  # requests drawn as bars; above, only their first tokens
+LAST_LABEL = 0.96  # of the width; a label further on would stand out of the page
 MOMENTS = 500  # parts of the run in which the peak concurrency is drawn
 
 
@@ -25,7 +26,8 @@ def timeline(audit: Audit) -> str:
         return f"<p>No timeline: {escape(audit.windows[0].missing)}.</p>"
     origin = float(line.start.min())
     axis = Axis(0.0, max(1e-9, float(line.end.max()) - origin))
-    x = [(axis.part(tick), f"{number(tick)} s") for tick in axis.ticks(7)]
+    ticks = [(axis.part(tick), f"{number(tick)} s") for tick in axis.ticks(7)]
+    x = [(at, name) for at, name in ticks if at < LAST_LABEL]
     split = timed_split(audit.splits)
     timed = sorted(
         (
@@ -114,11 +116,12 @@ def _first_tokens(timed: Sequence[_Timed], axis: Axis, x: Sequence[tuple[float, 
     broken = [i for i, t in enumerate(timed) if t.outcome.findings][:DOTS]
     top = Axis(0.0, 1.05 * max(t.ttft or 0.0 for t in timed) or 1.0)
     shapes = [level(top.part(tick), "grid") for tick in top.ticks(5)]
+    radius = 1.6 if len(timed) > BARS else 2.6
     drawn = {*range(0, len(timed), every), *broken}
     for outcome, start, ttft, _ in sorted((timed[i] for i in drawn), key=lambda t: bool(t.outcome.findings)):
         kind = "broken" if outcome.findings else "kept"
         place = (axis.part(start), top.part(ttft or 0.0))
-        shapes.append(dot(*place, kind, radius=1.6, tip=broken_promises(outcome)))
+        shapes.append(dot(*place, kind, radius=radius, tip=broken_promises(outcome)))
     caption = "Time to the first token, by when the request was sent"
     if every > 1:
         caption += f": one request in {every} of {len(timed):,}"
