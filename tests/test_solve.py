@@ -196,8 +196,9 @@ def test_a_whole_prompt_is_never_cached():
     assert plan_of(body_len=64, cache_rule=sglang(1), cached={"min_ratio": float(remedies["min_ratio"])})
 
 
-def test_a_zero_set_whose_head_fills_pages_is_refused():
-    message = refusal(head=28, body_len=64, cache_rule=sglang(8), cached={"max_tokens": 0})
+@pytest.mark.parametrize("cached", [{"max_tokens": 0}, {"tokens": 0}])
+def test_a_zero_set_whose_head_fills_pages_is_refused(cached):
+    message = refusal(head=28, body_len=64, cache_rule=sglang(8), cached=cached)
     assert "found 24, since every prompt begins with the 28 tokens of the chat framing" in message
     assert "Use max_tokens: 24" in message
     plan = plan_of(head=28, body_len=64, cache_rule=sglang(8), cached={"max_tokens": 24})

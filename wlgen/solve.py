@@ -109,10 +109,11 @@ def _check_zero(spec: Spec, bound: Bound, framing: Framing, own: int) -> None:
     requests, rule = spec.requests, spec.cache
     head, prompt_len = len(framing.ids[0]), requests.body_len + framing.tokens
     cached_len = rule.cached_len(head, prompt_len)
-    if cached_len > bound.most(prompt_len):
+    most = 0 if bound.tokens == 0 else bound.most(prompt_len)
+    if cached_len > most:
         raise error(
-            spec.at("requests", "cached", "max_tokens"),
-            expected=f"at most {bound.max_tokens} cached tokens",
+            spec.at("requests", "cached"),
+            expected=f"at most {most} cached tokens",
             found=f"{cached_len}, since every prompt begins with the {head} tokens of the "
             f"chat framing, which fill whole pages of {rule.page_size}",
             remedy=f"Use max_tokens: {cached_len}, or an encoding without that framing ({{name: raw}}).",
