@@ -223,6 +223,11 @@ def test_nothing_usable_is_an_error():
         audited(good([each for each in ROWS if each.split == "check"]))
 
 
+def test_a_split_that_the_set_has_not_is_an_error():
+    with pytest.raises(WlgenError, match="a split that the set has"):
+        audit(FORMAL, [("results", good(FORMAL))], manifest(), splits=("seed",))
+
+
 def test_splits_are_named_once_and_in_order():
     assert parse_splits(["formal", "check", "formal"]) == ("check", "formal")
     with pytest.raises(WlgenError, match="found warm, hot"):

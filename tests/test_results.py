@@ -37,6 +37,19 @@ def test_the_failed_file_beside_its_details_adds_nothing():
     assert list(read(*sorted(folder.glob("*.jsonl")))) == ["rows5_details.jsonl"]
 
 
+def test_a_file_given_twice_is_read_once():
+    path = SAMPLES / "sglang/bench_serving.jsonl"
+    assert len(list(read_results([path, path.parent, path]))) == 1
+
+
+def test_a_folder_named_tmp_is_like_any_other(tmp_path):
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    for name in ("a", "b"):
+        shutil.copy(SAMPLES / "sglang/bench_serving.jsonl", folder / f"{name}.jsonl")
+    assert len(list(read_results(sorted(folder.iterdir())))) == 2
+
+
 def test_a_named_client_is_believed(tmp_path):
     path = tmp_path / "x.txt"
     path.write_bytes(b'{"usage": {}, "id": "row"}\n')

@@ -106,11 +106,15 @@ def _outcome(row: Promised, results: Sequence[Result], bound: Bound) -> Outcome:
 def _require_results(outcomes: Sequence[Outcome], joined: Joined, elsewhere: Counter[Split]) -> None:
     if any(outcome.result is not None for outcome in outcomes):
         return
+    if not outcomes:
+        raise error("--split", expected="a split that the set has", found="one without rows")
     if joined.problems:
         raise WlgenError(*joined.problems)
-    others = " and ".join(elsewhere)
     expected = f"results of {' or '.join(dict.fromkeys(o.row.split for o in outcomes))} rows"
-    raise error("results", expected=expected, found=f"{others} rows only", remedy=f"Give --split {others}.")
+    others = " and ".join(elsewhere)
+    found = f"results of {others} rows only" if others else "none"
+    remedy = f"Give --split {others}." if others else ""
+    raise error("results", expected=expected, found=found, remedy=remedy)
 
 
 def _ratios(outcomes: Iterable[Outcome]) -> list[CachedRatio]:

@@ -7,8 +7,8 @@ REMEDIES = {
     "framing": "Compare what the server encodes (/tokenize, return_token_ids) with the set's framing.",
     "double_count": "Take the figure from the prefill server alone.",
     "not_observed": "SGLang: --enable-cache-report. vLLM: --enable-prompt-tokens-details, and "
-    "stream_options.include_usage when streaming. Use a client that keeps the figure. Where the server leaves "
-    "it out when it is 0 (older SGLang and vLLM), `wlgen audit --absent-is-zero` takes your word for that.",
+    "stream_options.include_usage when streaming. Use a client that keeps the figure. Where the server "
+    "leaves it out when it is 0 (older SGLang and vLLM), `wlgen audit --absent-is-zero` takes your word.",
     "other_rank": PIN,
     "unpinned": PIN,
     "warmup_row_0": "Switch the client's warm-up off (warm-ups 0, no ready check), flush, seed, run again.",

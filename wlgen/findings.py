@@ -10,6 +10,7 @@ from wlgen.readers import Result
 from wlgen.workload import Bound, Row, Split
 
 NOT_OBSERVED = "NOT_OBSERVED"
+ERROR_SHOWN = 300  # characters of a client's error
 Promise: TypeAlias = Literal[
     "of_the_set",
     "sent_once",
@@ -77,7 +78,8 @@ def findings_of(row: Promised, result: Result, bound: Bound) -> list[Finding]:
     breaks `success` and is asked nothing else.
     """
     if not result.success:
-        return [Finding(id=row.id, promise="success", expected="success", got=result.error or "failure")]
+        got = result.error[:ERROR_SHOWN] or "failure"
+        return [Finding(id=row.id, promise="success", expected="success", got=got)]
     found = list(_of_equals(row, result))
     if result.cached_tokens is not None:
         found += _of_cached(row, result.cached_tokens, result.prompt_tokens, bound)

@@ -66,17 +66,21 @@ def _choose(paths: Sequence[Path], client: str | None) -> list[tuple[Path, Reade
             problems.append(Problem(place=str(path), expected=expected, found="another file", remedy=remedy))
     if problems:
         raise WlgenError(*problems)
-    return [(p, reader) for p, reader in chosen if len(chosen) == 1 or not _is_extra(p)]
+    once = {path.resolve(): (path, reader) for path, reader in chosen}  # a file may be given twice
+    return [found for path, found in once.items() if len(once) == 1 or not _is_extra(path)]
 
 
 def _is_extra(path: Path) -> bool:
     # AISBench repeats the failed records of its details, and keeps parts of an unfinished run in tmp/.
-    return path.name.endswith("_failed.jsonl") or path.parent.name == "tmp"
+    return path.name.endswith("_failed.jsonl") or (path.parent.name == "tmp" and path.name.startswith("tmp_"))
 
 
 def _recognised(path: Path, loaded: Sequence[Reader]) -> Reader | None:
-    with path.open("rb") as content:
-        opening = content.read(OPENING)
+    try:
+        with path.open("rb") as content:
+            opening = content.read(OPENING)
+    except OSError:  # a folder may hold files that are not for us to read
+        return None
     claiming = [reader for reader in loaded if reader.claims(opening)]
     return claiming[0] if len(claiming) == 1 else None
 
