@@ -134,6 +134,13 @@ class Match(NamedTuple):
     node: Any
 
 
+class Evicted(NamedTuple):
+    """Pages dropped: the request that had added them, as its insert's number from 0, and their tokens."""
+
+    owner: int
+    tokens: int
+
+
 class PrefixCache(Protocol):
     """The prefix cache of one DP rank, under one rule.
 
@@ -141,7 +148,6 @@ class PrefixCache(Protocol):
     """
 
     rule: CacheRule
-    evicted_len: int
 
     @property
     def held_len(self) -> int:
@@ -164,6 +170,10 @@ class PrefixCache(Protocol):
 
     def evict(self, tokens: int) -> int:
         """Drop the least recently used, unpinned pages until `tokens` are freed; return how many were."""
+        ...
+
+    def take_evicted(self) -> list[Evicted]:
+        """Return what was evicted since the last call, first to last, and forget it."""
         ...
 
     def check(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from wlgen.cache_rules import CacheRule, Ids, Match
+from wlgen.cache_rules import CacheRule, Evicted, Ids, Match
 from wlgen.cache_rules._tree import Live, Node, PageTree
 from wlgen.pages import ceil_to
 
@@ -20,7 +20,6 @@ class BlockCache:
 
     def __init__(self, rule: CacheRule, capacity: int | None = None) -> None:
         self.rule = rule
-        self.evicted_len = 0
         self._capacity = capacity
         self._page = rule.window_page or rule.page_size
         self._tree = PageTree(self._page * TOKEN, self._split)
@@ -43,6 +42,7 @@ class BlockCache:
         """Add prompt and outputs but the last, whole blocks only; evicts first under a capacity; unpins."""
         ids, key, node = match.ids, match.key, match.node
         total = len(ids) + len(output_ids) - 1
+        self._tree.owner += 1
         if self._capacity is not None:
             room = self.held_len + ceil_to(total, self.rule.page_size) - match.cached_len
             if room > self._capacity:
@@ -55,9 +55,12 @@ class BlockCache:
 
     def evict(self, tokens: int) -> int:
         """Drop the least recently used, unpinned blocks until `tokens` are freed; return how many were."""
-        freed = self._tree.evict(tokens * TOKEN, whole=False) // TOKEN
-        self.evicted_len += freed
-        return freed
+        return self._tree.evict(tokens * TOKEN, whole=False) // TOKEN
+
+    def take_evicted(self) -> list[Evicted]:
+        """Return what was evicted since the last call, first to last, and forget it."""
+        dropped, self._tree.dropped = self._tree.dropped, []
+        return [Evicted(owner, size // TOKEN) for owner, size in dropped]
 
     def check(self) -> None:
         """Walk the blocks; AssertionError says which invariant does not hold."""

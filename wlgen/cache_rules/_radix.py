@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from wlgen.cache_rules import CacheRule, Ids, Match
+from wlgen.cache_rules import CacheRule, Evicted, Ids, Match
 from wlgen.cache_rules._tree import Live, Node, PageTree
 from wlgen.pages import ceil_to, floor_to
 
@@ -23,7 +23,6 @@ class RadixCache:
 
     def __init__(self, rule: CacheRule, capacity: int | None = None) -> None:
         self.rule = rule
-        self.evicted_len = 0
         self._capacity = capacity
         self._width = 8 if rule.speculative else 4  # bytes of a bigram or token
         self._tree = PageTree(rule.page_size * self._width, _same)
@@ -47,6 +46,7 @@ class RadixCache:
         """Add prompt and outputs but the last, whole pages only; evicts first under a capacity; unpins."""
         ids, key, hit = match.ids, match.key, match.node
         total = len(ids) + len(output_ids) - 1
+        self._tree.owner += 1
         if self._capacity is not None:
             room = self.held_len + ceil_to(total, self.rule.page_size) - match.cached_len
             if room > self._capacity:
@@ -59,9 +59,12 @@ class RadixCache:
 
     def evict(self, tokens: int) -> int:
         """Drop the least recently used, unpinned leaves until `tokens` are freed; return how many were."""
-        freed = self._tree.evict(tokens * self._width, whole=True) // self._width
-        self.evicted_len += freed
-        return freed
+        return self._tree.evict(tokens * self._width, whole=True) // self._width
+
+    def take_evicted(self) -> list[Evicted]:
+        """Return what was evicted since the last call, first to last, and forget it."""
+        dropped, self._tree.dropped = self._tree.dropped, []
+        return [Evicted(owner, size // self._width) for owner, size in dropped]
 
     def check(self) -> None:
         """Walk the tree; AssertionError says which invariant does not hold."""

@@ -15,19 +15,20 @@ Live: TypeAlias = Any
 class Node:
     """A run of pages below its parent's, in bytes of the prompt's key from start to end.
 
-    children: by the hash of their first page; None for a leaf. used: the clock when it was last used.
-    pins: running requests whose match ends here. live: the cache's own.
+    children: by the hash of their first page; None for a leaf. owner: the request that added it. used: the
+    clock when it was last used. pins: running requests whose match ends here. live: the cache's own.
     """
 
-    __slots__ = ("children", "end", "key", "live", "parent", "pins", "start", "used")
+    __slots__ = ("children", "end", "key", "live", "owner", "parent", "pins", "start", "used")
 
-    def __init__(self, parent: Node | None, key: bytes, start: int, used: int, live: Live) -> None:
+    def __init__(self, parent: Node | None, key: bytes, start: int, owner: int, live: Live) -> None:
         self.parent = parent
         self.key = key
         self.start = start
         self.end = start + len(key)
         self.children: dict[int, Node] | None = None
-        self.used = used
+        self.owner = owner
+        self.used = 0
         self.pins = 0
         self.live = live
 
@@ -42,6 +43,8 @@ class PageTree:
         self.page = page
         self.held = 0  # bytes
         self.clock = 0
+        self.owner = -1  # the request that adds pages now
+        self.dropped: list[tuple[int, int]] = []  # owners and bytes of what was evicted
         self._split_live = split_live
         self._roots: dict[str, Node] = {}
         self._leaves: list[tuple[int, int, Node]] | None = None  # a heap, from the first eviction on
@@ -51,7 +54,7 @@ class PageTree:
         """Return the root of a salt's prompts."""
         found = self._roots.get(salt)
         if found is None:
-            found = self._roots[salt] = Node(None, b"", 0, 0, None)
+            found = self._roots[salt] = Node(None, b"", 0, -1, None)
         return found
 
     def walk(self, node: Node, key: bytes, end: int) -> tuple[Node, int]:
@@ -78,7 +81,8 @@ class PageTree:
         if parent is None or at == node.end:
             return node
         above, node.live = self._split_live(node.live, at)
-        upper = Node(parent, key[: at - start], start, node.used, above)
+        upper = Node(parent, key[: at - start], start, node.owner, above)
+        upper.used = node.used
         node.parent, node.key, node.start = upper, key[at - start :], at
         self._link(parent, upper)
         self._link(upper, node)
@@ -87,7 +91,7 @@ class PageTree:
     def add(self, parent: Node, key: bytes, end: int, live: Live) -> Node:
         """Add the pages of `key` between a node's end and `end`, as its child."""
         start = parent.end
-        leaf = Node(parent, key[start:end], start, self.clock, live)
+        leaf = Node(parent, key[start:end], start, self.owner, live)
         self._link(parent, leaf)
         self.held += end - start
         return leaf
@@ -121,7 +125,9 @@ class PageTree:
             if used != leaf.used or leaf.children or leaf.pins or leaf.parent is None:
                 continue
             short = -(-(need - freed) // self.page) * self.page
-            freed += self._drop(leaf) if whole or short >= len(leaf.key) else self._trim(leaf, short)
+            gone = self._drop(leaf) if whole or short >= len(leaf.key) else self._trim(leaf, short)
+            self.dropped.append((leaf.owner, gone))
+            freed += gone
         self.held -= freed
         return freed
 

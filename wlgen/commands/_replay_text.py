@@ -1,0 +1,117 @@
+"""The words of a replay's report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from wlgen.cache_rules import CacheRule
+from wlgen.hit_figures import Figures
+from wlgen.pages import percent
+from wlgen.replay import PassReport, Report
+
+_SHOWN = 5
+
+
+def report_json(report: Report) -> str:
+    """Return the report as JSON: ratios are of prompt_len, lengths are tokens."""
+    page_size = report.rule.page_size
+    content: dict[str, Any] = {
+        "rule": dataclasses.asdict(report.rule),
+        "own_rule": report.own_rule,
+        "capacity": report.capacity,
+        "holds": report.holds,
+        "passes": [dataclasses.asdict(one) for one in report.passes],
+        "working_set": {r: {"tokens": t, "pages": t // page_size} for r, t in report.working_set.items()},
+        "evicted": {
+            "tokens": sum(e.tokens for e in report.evictions),
+            "first": report.evictions[0]._asdict() if report.evictions else None,
+            "most": [{"id": name, "tokens": tokens} for name, tokens in _most_evicted(report)],
+        },
+    }
+    return json.dumps(content)
+
+
+def report_lines(report: Report) -> Iterator[str]:
+    """Yield the report's lines."""
+    yield f"rule       {rule_words(report.rule)}"
+    for number, one in enumerate(report.passes, 1):
+        yield from _pass_lines(one, f"pass {number}" if len(report.passes) > 1 else "", report)
+    yield from _working_set_lines(report)
+    if report.capacity is not None:
+        yield from _eviction_lines(report)
+    if not report.holds:
+        yield "NOT MET: a request is outside its bound."
+
+
+def rule_words(rule: CacheRule) -> str:
+    """Say a rule: its name and its numbers."""
+    words = [
+        f"{rule.name}: {rule.engine}, pages of {rule.page_size}, hits in multiples of {rule.hit_quantum}"
+    ]
+    words += [f"window {rule.sliding_window}"] if rule.sliding_window else []
+    words += [f"kept every {rule.retention}"] if rule.retention else []
+    words += ["speculative"] if rule.speculative else []
+    return ", ".join(words)
+
+
+def _pass_lines(one: PassReport, title: str, report: Report) -> Iterator[str]:
+    heads = ("requests", "least", "1 % point", "median", "mean", "aggregate", "least tokens")
+    yield ""
+    yield f"{title:10} " + " ".join(f"{head:>12}" for head in heads)
+    for split, figures in one.splits.items():
+        yield f"{split or 'all':10} " + _figures(figures)
+    for rank, figures in one.ranks.items() if len(one.ranks) > 1 else ():
+        yield f"rank {rank:<5} " + _figures(figures)
+    if one.outside:
+        found = one.outside
+        wanted = (
+            f"{found.least} to {found.most}" if found.most < found.least * 2 else f"at least {found.least}"
+        )
+        wanted = f"at most {found.most}" if found.least == 0 else wanted
+        yield (
+            f"outside the bound: {found.count} requests, first {found.id} on rank {found.dp_rank}: "
+            f"{found.cached_len} cached, {wanted} asked for"
+        )
+    if report.own_rule and one.unpromised:
+        yield f"{one.unpromised} requests find another cached_len than the set promises"
+
+
+def _figures(found: Figures) -> str:
+    ratios = (found.least, found.p1, found.p50, found.mean)
+    # A ratio rounds down: 89.99999 must not read 90.
+    shown = [f"{int(ratio * 1_000_000 + 1e-6) / 10_000:.4f} %" for ratio in ratios]
+    aggregate = percent(found.cached_tokens, found.prompt_tokens)
+    return " ".join(f"{cell:>12}" for cell in (found.requests, *shown, aggregate, found.least_len))
+
+
+def _working_set_lines(report: Report) -> Iterator[str]:
+    page_size = report.rule.page_size
+    held = Counter(report.working_set.values())
+    yield ""
+    for tokens, ranks in sorted(held.items(), reverse=True)[:_SHOWN]:
+        yield f"held       {tokens} tokens = {tokens // page_size} pages of {page_size}, on {ranks} ranks"
+    if len(held) > _SHOWN:
+        yield f"           and {len(held) - _SHOWN} other sizes, see --json"
+
+
+def _eviction_lines(report: Report) -> Iterator[str]:
+    if not report.evictions:
+        yield f"evicted    nothing: {report.capacity} tokens a rank are enough"
+        return
+    first = report.evictions[0]
+    yield f"evicted    {sum(e.tokens for e in report.evictions)} tokens"
+    pushed = f"pushed out {first.tokens} tokens of {first.of}"
+    yield f"           first {first.by} on rank {first.dp_rank} {pushed}"
+    most = ", ".join(f"{name} ({tokens})" for name, tokens in _most_evicted(report))
+    yield f"           most of {most}"
+
+
+def _most_evicted(report: Report) -> list[tuple[str, int]]:
+    tokens: Counter[str] = Counter()
+    for eviction in report.evictions:
+        tokens[eviction.of] += eviction.tokens
+    return tokens.most_common(_SHOWN)
