@@ -111,14 +111,18 @@ def shared(one: list[int], other: list[int]) -> int:
 def _sharing_exact(
     manifest: dict[str, Any], rows: list[dict[str, Any]], prompts: list[list[int]]
 ) -> Iterator[str]:
-    head = len(manifest["encoding"]["head_ids"])
+    head, crowded = len(manifest["encoding"]["head_ids"]), set()
     for (row, ids), (other, others) in combinations(zip(rows, prompts, strict=True), 2):
         one_group = row["group"] == other["group"]
         found, planned = shared(ids, others), row["shared_len"] if one_group else head
-        if found != planned:
+        if one_group and found == planned + 1:
+            crowded.add(other["id"])
+        elif found != planned:
             yield f"{row['id']}, {other['id']}: share {found}, not {planned}"
         if row["messages"] == other["messages"]:
             yield f"{row['id']}, {other['id']}: the same text"
+    if len(crowded) > manifest["proof"]["rows_that_share_a_lead"]:
+        yield f"{sorted(crowded)} share a token more than planned"
 
 
 def cached_len(rule: dict[str, Any], shared_len: int, prompt_len: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import shutil
 import tempfile
 from functools import cache
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import families
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from wlgen import spec_file
 from wlgen.encodings import Encoding, Framing
@@ -34,6 +36,21 @@ def chat(name: str = "chatml") -> dict[str, Any]:
 def raw(name: str = "chatml", *, add_special_tokens: bool = False) -> dict[str, Any]:
     """Return the encoding of a family's raw text, as a spec names it."""
     return {"name": "raw", "path": str(family(name)), "add_special_tokens": add_special_tokens}
+
+
+@cache
+def wordy(words: int) -> Path:
+    """Return the folder of a tokenizer that knows this many made-up words, half of which are leads."""
+    root = Path(tempfile.mkdtemp(prefix="wlgen-wordy-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    made = [f"{a}{b}{c}{d}" for a in "bdfgk" for b in "aeiou" for c in "lmnrst" for d in "aeiou"][:words]
+    vocabulary = {piece: number for number, piece in enumerate(["[UNK]", ".", ",", ":", *made])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.save(str(root / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}
+    (root / "tokenizer_config.json").write_text(json.dumps(config))
+    return root
 
 
 def content_of(

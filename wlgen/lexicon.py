@@ -127,7 +127,9 @@ class Lexicon:
     @cached_property
     def seconds(self) -> tuple[Atom, ...]:
         """Second tokens of streams, by turn: ":" and "," where they are atoms, then the words."""
-        return (*(self.marks[m] for m in (":", ",") if m in self.marks), *self.words)
+        atoms = (*(self.marks[m] for m in (":", ",") if m in self.marks), *self.words)
+        # Where the tokenizer lower-cases, "The" and "the" are one token.
+        return tuple({atom.id: atom for atom in atoms}.values())
 
     @cached_property
     def marks(self) -> dict[str, Atom]:

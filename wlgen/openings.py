@@ -22,9 +22,12 @@ def opening(lexicon: Lexicon, segment: Segment, *, at_start: bool) -> tuple[Atom
 def crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
     """Return how many rows begin their own part with a token that an earlier row of their group has there.
 
-    It is 0 unless a group has more rows than the vocabulary has leads. WlgenError where the vocabulary is too
-    small to tell two rows apart by two tokens, or two prefixes by one.
+    It is 0 unless a group has about as many rows as the vocabulary has leads. WlgenError where the vocabulary
+    is too small to tell two rows apart by two tokens, or two prefixes by one, or where one token more would
+    be a page more.
     """
+    rule = plan.spec.cache
+    spare = rule.cached_len(plan.shared_len + 1, plan.prompt_len) == plan.cached_len
     begun: dict[tuple[object, ...], object] = {}
     crowded = 0
     for row in _rows(plan):
@@ -35,7 +38,7 @@ def crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
                 ids = [atom.id for atom in opening(lexicon, segment, at_start=number == 0)]
                 one = begun.setdefault((path, ids[0]), stream) == stream
                 two = begun.setdefault((path, *ids, "two"), stream) == stream
-                if not two or (segment.shared and not one):
+                if not two or (not one and (segment.shared or not spare)):
                     raise _too_small(row)
                 crowded += not one
                 path = (*path, stream)

@@ -46,6 +46,7 @@ def outline(ready: Blueprint) -> dict[str, Any]:
             "per_request_min": plan.promises.per_request_min,
         },
         "groups": plan.groups if plan.warm else 0,
+        "rows_that_share_a_lead": ready.crowded,
         "splits": splits,
         "bytes": sum(split["bytes"] for split in splits.values()),
     }
@@ -72,6 +73,11 @@ def lines(ready: Blueprint) -> list[str]:
         f"cached  {in_pages(plan.cached_len, rule)}",
         f"unique  {said['unique_len']}; computed for each request {said['computed_len']}",
         *rows,
+        *(
+            [f"crowded {ready.crowded} rows share one token more with another, for want of first tokens"]
+            if ready.crowded
+            else []
+        ),
         "promises",
         f"  configured      {promises['configured'] * 100:.4f} %",
         f"  aggregate       {percent(plan.cached_len, plan.prompt_len)}",
