@@ -28,6 +28,7 @@ from wlgen.report.words import (
 
 EXAMPLES = 5  # findings shown of each broken promise
 FOLDED = 200  # more of them behind a fold
+CELL = 40  # characters that stand in one line of a table
 RANKS = 64  # in the table, the lowest where there are more
 
 
@@ -91,10 +92,10 @@ def _tiles(audit: Audit) -> Iterator[str]:
     yield '<div class="tiles">'
     for name, planned, observed in promises(audit):
         kind = "tile broken" if broken and name == "worst request" else "tile"
-        figure = observed or planned
-        asked = "what the spec asks of each check and formal request"
-        note = f"planned {planned}" if observed else asked if name.startswith("configured") else "planned"
-        yield f'<div class="{kind}">{escape(name)}<b>{escape(figure)}</b>'
+        note = f"planned {planned}" if observed else "as the set was built"
+        if name.startswith("configured"):
+            note = "what the spec asks of each check and formal request"
+        yield f'<div class="{kind}">{escape(name)}<b>{escape(observed or planned)}</b>'
         yield f'<span class="soft">{note}</span></div>'
     yield "</div>"
 
@@ -185,8 +186,13 @@ def _window(window: Figures) -> Iterator[str]:
 
 def _table(names: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+    rows = "".join(f"<tr>{''.join(map(_cell, line))}</tr>" for line in lines)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _cell(text: str) -> str:
+    long = ' class="words"' if len(text) > CELL else ""
+    return f"<td{long}>{escape(text)}</td>"
 
 
 def _sentence(text: str) -> str:

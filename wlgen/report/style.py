@@ -35,6 +35,8 @@ th, td { padding: .22rem .7rem .22rem 0; border-bottom: 1px solid var(--wash); t
   white-space: nowrap; }
 th { color: var(--soft); border-bottom-color: var(--line); }
 th:first-child, td:first-child { text-align: left; }
+td.words { white-space: normal; overflow-wrap: anywhere; min-width: 14rem; max-width: 30rem;
+  text-align: left; }
 
 figure { margin: 1rem 0 1.5rem; }
 .plot { display: grid; grid-template: auto 1.3rem / 3.6rem minmax(0, 1fr); margin-top: .75rem; }
