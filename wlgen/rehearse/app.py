@@ -81,7 +81,13 @@ class Pages:
 
     async def metrics(self, _: Request) -> Response:
         """Return the counters under the engine's names."""
-        page = metrics_page(self._simulation.ranks, engine=self._settings.engine, model=self._settings.model)
+        settings = self._settings
+        page = metrics_page(
+            self._simulation.ranks,
+            engine=settings.engine,
+            model=settings.model,
+            page_size=settings.rule.page_size,
+        )
         return PlainTextResponse(page)
 
     async def models(self, _: Request) -> Response:

@@ -10,7 +10,7 @@ from wlgen.rehearse.ranks import Rank
 _GAUGE, _COUNTER = "gauge", "counter"
 
 
-def metrics_page(ranks: Sequence[Rank], *, engine: str, model: str) -> str:
+def metrics_page(ranks: Sequence[Rank], *, engine: str, model: str, page_size: int) -> str:
     """Return the page. Counters are cumulative since the start and include priming, as on the engines."""
     lines = [f"# {NOTICE}"]
     for name, kind, counts in _sglang(ranks) if engine == "sglang" else _vllm(ranks):
@@ -21,6 +21,9 @@ def metrics_page(ranks: Sequence[Rank], *, engine: str, model: str) -> str:
             f'{name}{{model_name="{model}",{label}="{rank.index}"{extra}}} {float(count)}'
             for rank, count in zip(ranks, counts, strict=True)
         ]
+    if engine == "vllm":
+        lines.append("# TYPE vllm:cache_config_info gauge")
+        lines.append(f'vllm:cache_config_info{{block_size="{page_size}",enable_prefix_caching="True"}} 1.0')
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,52 @@
+"""The words of a probe's outcome."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from wlgen.probe import Probed
+
+
+def cache_block(found: Probed) -> dict[str, object] | None:
+    """Return the `cache:` block for a spec, None where no rule explains what was seen."""
+    if not found.rules:
+        return None
+    rule = found.rules[0]
+    if rule.name != rule.engine:
+        return {"rule": rule.name}
+    return {
+        "engine": rule.engine,
+        "page_size": rule.page_size,
+        "hit_quantum": rule.hit_quantum,
+        "speculative": rule.speculative,
+    }
+
+
+def probed_json(found: Probed) -> str:
+    """Return what was found as JSON."""
+    content = dataclasses.asdict(found) | {"cache": cache_block(found)}
+    content["observations"] = [o._asdict() for o in found.observations]
+    return json.dumps(content, indent=2)
+
+
+def probed_text(found: Probed) -> str:
+    """Return the block, the evidence and what could not be told."""
+    block = cache_block(found)
+    lines = [f"found      engine: {found.engine}, model {found.model}"]
+    lines += [f"found      {fact}" for fact in found.facts]
+    lines += [f"unknown    {line}" for line in found.unknown]
+    if found.observations:
+        lines += ["", "evidence   prompt    shared    cached tokens"]
+        lines += [
+            f"        {o.prompt_len:>9} {o.shared_len:>9} {o.cached_len:>16}" for o in found.observations
+        ]
+    if block is not None:
+        written = ", ".join(f"{key}: {json.dumps(value).strip(chr(34))}" for key, value in block.items())
+        lines += ["", f"cache: {{{written}}}"]
+        others = len(found.rules) - 1
+        if others:
+            lines.append(f"# {others} more rules explain the same figures; this is the plainest one")
+        if found.kept_late:
+            lines.append("# a hybrid model: keep `seed: {shape: short}`")
+    return "\n".join(lines)

@@ -1,0 +1,34 @@
+"""`wlgen probe`: what a live server does with prefixes, as a `cache:` block for a spec."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+
+def command(  # noqa: PLR0917 (typer gives each option by name)
+    url: Annotated[str, typer.Option(help="The server, http://HOST:PORT.")],
+    engine: Annotated[
+        Literal["sglang", "vllm"] | None, typer.Option(help="Its engine; told by its pages where absent.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model to ask for; the only one served.")] = None,
+    longest: Annotated[
+        int,
+        typer.Option(min=64, help="Tokens of the longest throw-away prompt; a larger quantum is not found."),
+    ] = 40_000,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds without an answer.")] = 600,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+) -> None:
+    """Probe a live server with a few throw-away prompts: framing, reporting, ranks, hit quantum, siblings.
+
+    Prints a `cache:` block for the spec with the evidence, and says what could not be told. Sends token ids
+    that are no row of any set, each for one output token. Flushes nothing.
+    """
+    import asyncio
+
+    from wlgen.commands._probed import probed_json, probed_text
+    from wlgen.probe import probe_server
+
+    found = asyncio.run(probe_server(url, engine=engine, model=model, patience=timeout, longest=longest))
+    typer.echo(probed_json(found) if as_json else probed_text(found))
