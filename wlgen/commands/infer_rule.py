@@ -1,0 +1,76 @@
+"""`wlgen infer-rule`: which cache rules explain what a server reported."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from wlgen.infer_rule import Inference
+
+_SHOWN = 10
+
+
+def command(
+    observed: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="JSONL of {prompt_tokens, shared_tokens, cached_tokens}, or a client's results with --set.",
+        ),
+    ],
+    built: Annotated[
+        Path | None, typer.Option("--set", metavar="DIR", help="The built set that was sent.")
+    ] = None,
+    split: Annotated[
+        list[str] | None, typer.Option(help="A split of the set, may be given again: formal where absent.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Name the cache rules and quanta that explain every figure, or the figures that none explains.
+
+    Each figure is of one request: tokens of its prompt, tokens it shares with what its rank already held,
+    and tokens that the server reported as cached. Exit 0 where a rule explains all of them, 1 otherwise.
+    """
+    import dataclasses
+    import json
+
+    from wlgen.audit import parse_splits
+    from wlgen.errors import error
+    from wlgen.infer_rule import infer, read_observations, set_observations
+    from wlgen.workload import open_workload
+
+    if built:
+        seen = set_observations(open_workload(built), observed, parse_splits(split or ["formal"]))
+    else:
+        seen = chain.from_iterable(map(read_observations, observed))
+    found = infer(seen)
+    if not found.observations:
+        raise error(str(observed[0]), expected="at least one observation", found="none")
+    explains_all = found.explained == found.observations
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(found) | {"explained_all": explains_all}))
+    else:
+        typer.echo("\n".join(_lines(found)))
+    raise typer.Exit(0 if explains_all else 1)
+
+
+def _lines(found: Inference) -> list[str]:
+    explained = f"{found.explained} of {found.observations} observations"
+    lines = [f"explained  {explained}, by:" if found.candidates else f"explained  {explained}"]
+    for candidate in found.candidates:
+        quanta = ", ".join(map(str, candidate.quanta)) + (" or more" if candidate.or_more else "")
+        lines += [f"  {candidate.words}: quantum {quanta}"]
+        lines += [f"    cache: {{rule: {rule}}}" for rule in candidate.rules]
+    if found.unexplained:
+        lines += ["unexplained by the first of them:" if found.candidates else "unexplained:"]
+        lines += [
+            f"  {seen.cached_len} cached of {seen.prompt_len} that share {seen.shared_len}"
+            + (f" ({seen.place})" if seen.place else "")
+            for seen in found.unexplained[:_SHOWN]
+        ]
+        lines += [f"  and {len(found.unexplained) - _SHOWN} more"] if len(found.unexplained) > _SHOWN else []
+    return lines
