@@ -89,14 +89,14 @@ class RunCard:
     """How a person runs the files: shell, and Markdown whose lines start with "- ".
 
     source: the client and version these facts are of. setup: the client's environment and the variables of
-    the commands. commands: split -> exact shell lines. results: what `wlgen audit` is given, "" where
-    nothing can be audited. off: each known trap and what switches it off. limits: what this client cannot do.
+    the commands. commands: split -> exact shell lines. audit: what `wlgen audit` is given after the
+    set, "" where nothing can be audited. off: each known trap and what switches it off. limits: what this client cannot do.
     """
 
     source: str
     setup: str
     commands: Mapping[Split, str]
-    results: str
+    audit: str
     off: str
     limits: str = ""
 

@@ -56,9 +56,7 @@ def render(card: RunCard, target: Target, portions: Sequence[Portion], *, client
         "## 4. Formal run: each row once",
         _shell(card.commands["formal"]) if "formal" in card.commands else "(no formal rows were exported)",
         "## 5. Audit",
-        _shell(f'wlgen audit "$SET" {card.results} --client {client}')
-        if card.results
-        else "Nothing to audit.",
+        _shell(f'wlgen audit "$SET" {card.audit}') if card.audit else "Nothing to audit.",
         "## What is switched off, and why",
         dedent(card.off).strip() + "\n" + _ONCE,
     ]

@@ -41,7 +41,8 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     apart = target.apart(ONE_FILE_A)
     endpoint = "chat" if target.form == "text" and target.is_chat else "completions"
     limit = "$PER_RANK" if apart else "$CONCURRENCY"
-    header = f" --header {RANK_HEADER}:$r" if apart else ""
+    # The leading 0 keeps the rank a text: AIPerf makes "3" a number, and then refuses it as a header.
+    header = f" --header {RANK_HEADER}:0$r" if apart else ""
 
     def of(_split: Split, file: str, name: str) -> str:
         return f"""\
@@ -57,7 +58,7 @@ URL=http://127.0.0.1:8000
 MODEL=NAME                     # the served model's name
 {limit[1:]}={4 if apart else 64}""",
         commands=commands(portions, apart=apart, of=of),
-        results="results/formal*/profile_export.jsonl",
+        audit="results/formal*/profile_export.jsonl --client aiperf",
         off="""
 - No `--warmup-request-count`: a warm-up eats rows of the set.
 - `--request-count` is the file's own number of rows: with more it wraps, and sends rows twice.

@@ -63,7 +63,7 @@ URL=http://127.0.0.1:8000
 MODEL=NAME                     # the served model's name
 {setting}""",
         commands=commands(portions, apart=apart, of=of),
-        results="",
+        audit="results/formal*/*/*/*/benchmark_data.db --client evalscope",
         off="""
 - `--number` is the file's own number of rows: with more, rows are sent again.
 - `--no-test-connection` and no `--warmup-num`: nothing but the rows is sent.

@@ -61,7 +61,7 @@ MODEL=NAME                     # the served model's name
 PER_RANK=4                     # requests in flight, of each rank
 mkdir -p results""",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
-        results="results/formal-rank-*.json",
+        audit="results/formal-rank-*.json --client guidellm",
         off="""
 - `kind=concurrent`, `max_requests` the file's own number of rows, `shuffle=false`: each row once, in file
   order. No warm-up: it would be rows of the set.

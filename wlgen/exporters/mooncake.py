@@ -84,7 +84,7 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
         source="the public Mooncake traces",
         setup="URL=http://127.0.0.1:30000     # for `wlgen prepare` alone: a trace is for simulators",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
-        results="",
+        audit="",
         off=f"""
 - hash_ids name blocks of {size} tokens, chained: rows with the same id share everything up to there. The
   last block of a prompt may be partial.

@@ -46,7 +46,7 @@ URL=http://127.0.0.1:8000      # the server that `wlgen prepare` seeds, where th
 MODEL=NAME                     # `wlgen export --model NAME` writes it into the bodies
 mkdir -p results""",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
-        results="results/formal*.jsonl",
+        audit="results/formal*.jsonl --client openai-batch",
         off="""
 - `custom_id` is the row's id, so the order of the answers does not matter.
 - max_tokens, ignore_eos, temperature and (for SGLang) the rank are each row's own.""",

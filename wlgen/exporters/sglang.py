@@ -69,7 +69,7 @@ MODEL=NAME                     # the served model's name
 {limit[1:]}={4 if apart else 64} RATE=inf         # RATE: requests a second, Poisson; inf: no pause
 mkdir -p results""",
         commands=commands(portions, apart=apart, of=of),
-        results="results/formal*.jsonl",
+        audit="results/formal*.jsonl --client sglang",
         off="""
 - `--warmup-requests 0`: the default of 1 re-sends row 0's prompt, on any rank.
 - No `--flush-cache`: it runs after the warm-up, and empties a seeded cache.

@@ -64,7 +64,7 @@ MODEL=NAME                     # the served model's name
 PER_RANK=4 RATE=inf            # of each rank; RATE: requests a second, Poisson
 mkdir -p results""",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
-        results="results/formal-rank-*.json",
+        audit="results/formal-rank-*.json --client vllm",
         off=f"""
 - `--ready-check-timeout-sec 0` and no `--num-warmups`: both send row 0, which is measured.
 - `--disable-shuffle`, `--no-oversample`, `--num-prompts` the file's own: each row once, in file order.
