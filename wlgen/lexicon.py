@@ -156,11 +156,12 @@ class Lexicon:
         texts: list[tuple[str, ...]] = [()] * BANK
         for number, pattern in enumerate(english.PATTERNS):
             slots = [[known[w] for w in slot if w in known] or self.words for slot in pattern]
-            for row in np.flatnonzero(which == number):
-                chosen = below(draws[row, 1:], np.array([len(s) for s in slots], dtype=np.uint64))
-                atoms = [slot[i] for slot, i in zip(slots, chosen, strict=True)]
-                ids[row] = [atom.id for atom in atoms]
-                texts[row] = tuple(atom.text for atom in atoms)
+            rows = np.flatnonzero(which == number)
+            chosen = below(draws[rows, 1:], np.array([len(slot) for slot in slots], dtype=np.uint64))
+            for column, slot in enumerate(slots):
+                ids[rows, column] = np.array([atom.id for atom in slot])[chosen[:, column]]
+            for row, picks in zip(rows.tolist(), chosen.tolist(), strict=True):
+                texts[row] = tuple(slot[pick].text for slot, pick in zip(slots, picks, strict=True))
         return ids, tuple(texts)
 
     @cached_property
