@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from sets import spec_of
 
+from wlgen import lexicon
 from wlgen.build import build
 from wlgen.workload import Workload, open_workload
 
@@ -29,6 +30,12 @@ def zero_set(tmp_path_factory: pytest.TempPathFactory) -> Workload:
     """Build a zero set of 2 ranks, 6 formal rows. Tests change copies only: `copy_of`."""
     spec = spec_of(cached={"max_tokens": 0}, formal={"total": 6})
     return build(spec, tmp_path_factory.mktemp("zero")).workload
+
+
+@pytest.fixture
+def small_bank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw fewer sentences: for tests that make many lexicons, and rows that look more alike."""
+    monkeypatch.setattr(lexicon, "BANK", 64)
 
 
 @pytest.fixture
