@@ -101,6 +101,8 @@ def build(
         rows = _Rows(ready, prover, sum(plan.count(s, r) for s, r in missing), progress)
         written = [staging.write(split, rank, rows.of(split, rank)) for split, rank in missing]
         proof = _added(prover.finish(), old.manifest.proof if old and kept else {})
+        if ready.task.content_sha256 is not None:
+            proof["content_sha256"] = ready.task.content_sha256
         staging.commit(manifest(plan, encoding, [*map(staging.keep, kept.values()), *written], proof))
     return Built(workload=open_workload(staging.final), written=len(written))
 
@@ -163,13 +165,24 @@ def _checked_ranks(spec: Spec, ranks: Sequence[int] | None) -> Sequence[int]:
 
 
 def _reusable(folder: Path, plan: Plan, encoding: Encoding) -> Workload | None:
-    """Return the set in the folder if its manifest is that of this very plan, whether or not it is whole."""
+    """Return the set in the folder if it is of this very plan and content, whether or not it is whole."""
     try:
         old = open_workload(folder)
     except WlgenError:
         return None
     found = old.manifest
-    return old if found == manifest(plan, encoding, found.files, found.proof) else None
+    if found != manifest(plan, encoding, found.files, found.proof):
+        return None
+    return old if found.proof.get("content_sha256") == _content_sha256(plan.spec) else None
+
+
+def _content_sha256(spec: Spec) -> str | None:
+    """Return the hash of the text that the spec's task reads from outside of the spec, as it is now."""
+    module = registry.load(tasks, spec.requests.task.name, place=spec.place)
+    if not hasattr(module, "content_sha256"):
+        return None
+    sha256: str = module.content_sha256(spec.requests.task.options, place=spec.place)
+    return sha256
 
 
 def _proved(old: Workload) -> dict[str, FileProof]:

@@ -30,10 +30,14 @@ class Recall:
         spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
         self._encoding = load_encoding(spec)
         self._plans: dict[tuple[Split, int], Iterator[RowPlan]] = {}
+        self._ready: Blueprint | None = None
         try:
-            self._ready: Blueprint | None = blueprint(spec, self._encoding)
-        except WlgenError:  # a corpus that is not here any more: the rows' text still is
-            self._ready = None
+            ready = blueprint(spec, self._encoding)
+        except WlgenError:
+            pass  # a corpus that is not here any more: the rows' text still is
+        else:
+            if ready.task.content_sha256 == workload.manifest.proof.get("content_sha256"):
+                self._ready = ready
         self._composer = self._ready.composer() if self._ready else None
 
     def ids(self, row: Row) -> Ids:

@@ -1,7 +1,8 @@
 """Tasks: what the text of a request asks for.
 
 A task is one module here with `Options` (a strict pydantic model of what a spec may set) and
-`make(options, lexicon, place) -> Task`.
+`make(options, lexicon, place) -> Task`; and, where it reads text from outside of the spec,
+`content_sha256(options, place) -> str`, the hash of that text as it is now.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ class Task(Protocol):
     """Fills streams behind their first two tokens. All quantities are tokens."""
 
     proved: bool  # every join is between atoms; False: each row's own part must be encoded to be proved
+    content_sha256: str | None  # of the text that it read from outside of the spec
 
     def least_own(self, output_len: int) -> int:
         """Return the least tokens of a row's own part (behind its first two) that fit `output_len`."""

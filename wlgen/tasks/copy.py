@@ -26,6 +26,7 @@ class Copy:
     """The own part ends with the instruction, a passage of at least output_len tokens, and a last request."""
 
     proved = True
+    content_sha256 = None
 
     def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon

@@ -15,6 +15,7 @@ class Words:
     """Every token behind the first two is drawn alone."""
 
     proved = True
+    content_sha256 = None
 
     def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon

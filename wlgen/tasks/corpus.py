@@ -1,0 +1,286 @@
+"""corpus: the person's own text, from files or a data set, cut where its tokens survive the cut.
+
+Each stream is a stretch of the corpus from a sentence's start on; behind the last text stands the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from wlgen.errors import WlgenError, error
+from wlgen.lexicon import Chunk, Ids, Lexicon
+from wlgen.streams import Coordinates, below, words
+from wlgen.strict import Strict, refusal
+from wlgen.tasks._corpus_files import MOST_CHARACTERS, Source, read_dataset, read_files
+from wlgen.tasks._corpus_text import CONTEXT, Circle, Ends, Follow, Tokens, safe_text, spans_of, with_offsets
+
+_SEAM = 256  # characters beside a seam that are encoded to try it
+_AGREED = 16  # tokens beside it that must be the same
+_DRAWS = 64  # places tried for the start of a stream
+_TRIED = 4  # sentences, and words, tried behind each place
+_MOST_ADDED = 64  # words tried in place of a corpus's last tokens
+_SECONDS = 3  # of the tokens that may stand before a stream's text, which are tried
+_SENTENCE = re.compile(r"(?:[。！？\n]|[.!?]\s)\s*(?=[^\W_])")  # noqa: RUF001 (as Chinese writes them)
+_WORD = re.compile(r"\W(?=[^\W_])")
+_BUILT = "manifest.json"
+
+_Text = Annotated[str, Field(min_length=1)]
+
+
+class Options(Strict):
+    """files: paths or globs, relative to the spec's folder: text, .jsonl or .parquet. dataset: a hub's name.
+
+    column: that holds the text. config, split ("train" where absent), revision: of the data set.
+    """
+
+    files: _Text | Annotated[list[_Text], Field(min_length=1)] | None = None
+    dataset: _Text | None = None
+    config: _Text | None = None
+    split: _Text | None = None
+    revision: _Text | None = None
+    column: _Text = "text"
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.files is None) == (self.dataset is None):
+            found = "neither" if self.files is None else "both"
+            remedy = (
+                "Write files: corpus/*.jsonl, for example." if self.files is None else "Delete one of them."
+            )
+            raise refusal(expected="files or dataset", found=found, remedy=remedy)
+        for key in ("config", "split", "revision"):
+            if self.files is not None and getattr(self, key) is not None:
+                raise refusal(
+                    expected=f"{key} only with dataset",
+                    found=f"{key} with files",
+                    remedy="Delete it.",
+                    key=key,
+                )
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stretch:
+    """The start of a stream: what joins it to the tokens before, its first character, its first tokens."""
+
+    opener: str
+    start: int
+    tokens: Tokens
+
+
+class Corpus:
+    """Streams are stretches of one circle of text.
+
+    Fewer tokens of a stream are the start of more wherever the text can be cut. It cannot inside a character
+    of several tokens: words of the lexicon then stand for the last tokens. Such characters are left out where
+    they are few.
+    """
+
+    proved = False
+
+    def __init__(self, source: Source, lexicon: Lexicon, place: str) -> None:
+        self.content_sha256 = source.sha256
+        self._source = source
+        self._lexicon = lexicon
+        self._place = place
+        self._encoding = with_offsets(lexicon.encoding)
+        self._asked: defaultdict[Coordinates, set[int]] = defaultdict(set)
+        self._ended_by_words: set[Coordinates] = set()
+
+    def least_own(self, output_len: int) -> int:
+        """Return 0: any length will do."""
+        del output_len
+        return 0
+
+    def shared(self, stream: Coordinates, tokens: int) -> Chunk:
+        """Return text of the corpus; WlgenError where it has too little."""
+        chunk, added = self._stretch(stream, tokens, self._lead, ends_body=False)
+        self._asked[stream].add(tokens)
+        if added:
+            self._ended_by_words.add(stream)
+        if stream in self._ended_by_words and len(self._asked[stream]) > 1:
+            raise self._unstable(stream)
+        return chunk
+
+    def own(self, stream: Coordinates, tokens: int, output_len: int) -> Chunk:
+        """Return text of the corpus; WlgenError where it has too little."""
+        del output_len
+        return self._stretch(stream, tokens, self._tail, ends_body=True)[0]
+
+    def _stretch(
+        self, stream: Coordinates, tokens: int, follow: Follow, *, ends_body: bool
+    ) -> tuple[Chunk, int]:
+        """Return a stream's first tokens, and how many of them are words that stand for the corpus's own."""
+        begun = self._begun(stream)
+        first = begun.tokens
+        ids, ends = first.ids[:tokens], first.ends[:tokens]
+        if tokens > len(first.ids):
+            rest = self._circle.after(int(first.ends[-1]), tokens - len(first.ids))
+            ids, ends = np.concatenate([ids, rest.ids]), np.concatenate([ends, rest.ends])
+        if len(ids) < tokens or ends[-1] - begun.start > self._circle.characters:
+            raise self._too_little(tokens, self._circle.count_tokens())
+        tried = (
+            (self._ended(begun, ids[: tokens - added], ends, (*stream, "end"), added), added)
+            for added in (*range(min(tokens, _MOST_ADDED + 1)), tokens)
+        )
+        return next(
+            (chunk, added)
+            for chunk, added in tried
+            if added == tokens
+            or (self._survives(chunk, follow) and not (ends_body and chunk.text[-1].isspace()))
+        )
+
+    def _ended(self, begun: _Stretch, ids: Ids, ends: Ends, stream: Coordinates, added: int) -> Chunk:
+        """Return a stretch of these ids with some words behind it."""
+        text = begun.opener + self._circle.text(begun.start, int(ends[len(ids) - 1])) if len(ids) else ""
+        if not added:
+            return Chunk(ids=ids, text=text)
+        fill = self._lexicon.random_words(stream, added)
+        return Chunk(ids=np.concatenate([ids, fill.ids]), text=text + fill.text)
+
+    def _survives(self, chunk: Chunk, follow: Follow) -> bool:
+        """Return whether the last tokens of a chunk are the same with `follow` behind them."""
+        encode = self._encoding.encode
+        before = self._before[0]
+        if len(chunk.text) <= _SEAM:
+            whole = [*before.ids, *chunk.ids.tolist(), *follow.ids]
+            return encode(before.text + chunk.text + follow.text) == whole
+        expected = [*chunk.ids[-_AGREED:].tolist(), *follow.ids]
+        # Where a run of one character begins outside of the short window, its tokens may be others.
+        ends = (chunk.text[-characters:] for characters in (_SEAM, 2 * CONTEXT))
+        return any(encode(end + follow.text)[-len(expected) :] == expected for end in ends)
+
+    def _begun(self, stream: Coordinates) -> _Stretch:
+        """Return the first stretch, of those that the stream draws, whose tokens join those before."""
+        starts = below(words((*stream, "start"), _DRAWS), self._circle.characters).tolist()
+        found = (self._tried(at) for draw in starts for at in self._sentences(draw))
+        begun = next(filter(None, found), None)
+        if begun is None:
+            raise error(
+                f"{self._place} requests.task",
+                expected="text whose tokens stay the same behind the first words of a row",
+                found=f"none, with the tokenizer of {self._encoding.name}",
+                remedy="Use the task copy or words with this tokenizer.",
+            )
+        return begun
+
+    def _sentences(self, position: int) -> Iterator[int]:
+        """Yield where sentences begin behind a position, and where words do, and the position."""
+        text = self._circle.text(position, position + 4 * CONTEXT)
+        for pattern in (_SENTENCE, _WORD):
+            yield from (position + m.end() for m in islice(pattern.finditer(text), _TRIED))
+        yield position
+
+    def _tried(self, start: int) -> _Stretch | None:
+        """Return the stretch from `start`, if its tokens join both what stands before and the circle's."""
+        ascii_first = self._circle.text(start, start + 1).isascii()
+        for opener in (" ", "") if ascii_first else ("", " "):
+            for characters in (_SEAM, 2 * CONTEXT):
+                tokens = self._joined(opener, start, characters)
+                if tokens is not None:
+                    return _Stretch(opener=opener, start=start, tokens=tokens)
+        return None
+
+    def _joined(self, opener: str, start: int, characters: int) -> Tokens | None:
+        """Return the tokens of a stretch up to where the circle's own have been the same for a while."""
+        text = opener + self._circle.text(start, start + 2 * characters)
+        tokens = self._behind(self._before[0], text)
+        others = [self._behind(before, text[:_SEAM]) for before in self._before[1:]]
+        if tokens is None or not all(
+            o and np.array_equal(o.ids[:_AGREED], tokens.ids[:_AGREED]) for o in others
+        ):
+            return None
+        tokens = tokens.moved(start - len(opener)).until(start + characters)
+        own = self._circle.after(start, len(tokens.ids) + _AGREED).until(start + characters)
+        same = len(own.ids) >= _AGREED and own.ends[-1] == tokens.ends[-1]
+        return tokens if same and np.array_equal(own.ids[-_AGREED:], tokens.ids[-_AGREED:]) else None
+
+    def _behind(self, before: Follow, text: str) -> Tokens | None:
+        """Return the tokens of a text behind another one, or None where a token holds text of both."""
+        encoded = self._encoding.tokenizer.encode(before.text + text, add_special_tokens=False)
+        first = len(before.ids)
+        spans = spans_of(encoded) - len(before.text)
+        if encoded.ids[:first] != before.ids or spans[first - 1, 1] > 0 or (spans[first:, 0] < 0).any():
+            return None
+        return Tokens(ids=np.array(encoded.ids[first:], dtype=np.uint32), ends=spans[first:, 1])
+
+    @cached_property
+    def _circle(self) -> Circle:
+        text = safe_text(self._source.texts, self._encoding, self._lead)
+        if not text:
+            expected = f"text that the tokenizer of {self._encoding.name} knows"
+            raise error(f"{self._place} requests.task", expected=expected, found="none in the corpus")
+        return Circle(text, self._encoding)
+
+    @cached_property
+    def _lead(self) -> Follow:
+        """What stands behind a shared part: the opening of another stream."""
+        atoms = (self._lexicon.inner_leads.at(0)[0], self._lexicon.seconds[0])
+        return Follow("".join(a.text for a in atoms), [a.id for a in atoms])
+
+    @cached_property
+    def _tail(self) -> Follow:
+        framing = self._encoding.frame(("user",))
+        return Follow(framing.texts[-1], list(framing.ids[-1]))
+
+    @cached_property
+    def _before(self) -> list[Follow]:
+        """What may stand before a stream's text: its opening."""
+        lead = self._lexicon.inner_leads.at(0)[0]
+        texts = [f"The{lead.text}{second.text}" for second in self._lexicon.seconds[:_SECONDS]]
+        return [Follow(text, self._encoding.encode(text)) for text in texts]
+
+    def _too_little(self, tokens: int, found: int) -> WlgenError:
+        source = self._source
+        where = f"the first {MOST_CHARACTERS} characters, the most that is read" if source.cut else ""
+        return error(
+            f"{self._place} requests.task",
+            expected=f"a corpus of at least {tokens} tokens, so that no row repeats itself",
+            found=f"{found} tokens in {where or f'{len(source.texts)} texts'}",
+            remedy="Use shorter requests." if source.cut else "Add text, or use shorter requests.",
+        )
+
+    def _unstable(self, stream: Coordinates) -> WlgenError:
+        lengths = ", ".join(map(str, sorted(self._asked[stream])))
+        return error(
+            f"{self._place} requests.task",
+            expected=f"text that can be cut behind {lengths} tokens",
+            found="one inside a character of several tokens: rows would share less than planned",
+            remedy="Use another random_seed, or a tokenizer that knows the characters of this text.",
+        )
+
+
+def make(options: Options, lexicon: Lexicon, *, place: str) -> Corpus:
+    """Return the task for a lexicon. The corpus is read now, and encoded as far as rows need it."""
+    return Corpus(_source(options, place), lexicon, place)
+
+
+def content_sha256(options: Options, *, place: str) -> str:
+    """Return the sha256 of the corpus as it is now."""
+    return _source(options, place).sha256
+
+
+def _source(options: Options, place: str) -> Source:
+    if options.dataset is not None:
+        return read_dataset(
+            options.dataset,
+            config=options.config,
+            split=options.split or "train",
+            revision=options.revision,
+            column=options.column,
+            place=f"{place} requests.task.dataset",
+        )
+    patterns = [options.files] if isinstance(options.files, str) else options.files or []
+    # A manifest does not say where its spec was: the current folder is the best guess.
+    folder = Path() if Path(place).name == _BUILT else Path(place).parent
+    return read_files(patterns, options.column, folder, f"{place} requests.task.files")
