@@ -91,6 +91,16 @@ def test_a_stream_has_one_event_a_token_and_usage_only_when_asked(plain):
     assert all("usage" not in e for e in stream(plain, "hello there", max_tokens=2))
 
 
+def test_sglangs_own_client_is_told_where_cached_tokens_were(plain):
+    asked = {"return_cached_tokens_details": True, "routed_dp_rank": 0}
+    text = "detail " * 200
+    plain.chat(text, **asked)
+    assert plain.chat(text, **asked)["sglext"] == {"cached_tokens_details": {"device": 192, "host": 0}}
+    told = [e["sglext"] for e in stream(plain, text, max_tokens=1, **asked) if "sglext" in e]
+    assert told == [{"cached_tokens_details": {"device": 192, "host": 0}}]
+    assert "sglext" not in plain.chat(text)
+
+
 def test_the_answers_text_encodes_to_exactly_max_tokens(plain):
     for tokens in (1, 7, 40):
         text = plain.chat("hello there", max_tokens=tokens)["choices"][0]["message"]["content"]

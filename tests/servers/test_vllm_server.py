@@ -167,7 +167,7 @@ def probed(url: str) -> dict[str, Any]:
 
 
 def test_two_ranks_of_128_token_blocks_keep_every_promise(tmp_path):
-    folder = model(tmp_path / "dense", DENSE)
+    folder = model(tmp_path / "model", DENSE)
     workload = built(tmp_path, "dense", folder, "page_size: 128", ranks=2)
     with serving(
         folder, "--block-size", "128", "--data-parallel-size", "2", "--enable-prompt-tokens-details"
@@ -187,7 +187,7 @@ def test_two_ranks_of_128_token_blocks_keep_every_promise(tmp_path):
 
 
 def test_a_sliding_window_misses_after_a_full_length_seed_and_not_after_ours(tmp_path):
-    folder = model(tmp_path / "window", WINDOW)
+    folder = model(tmp_path / "model", WINDOW)
     full = built(tmp_path, "full", folder, "page_size: 64", ranks=1, shape="full")
     ours = built(tmp_path, "ours", folder, "page_size: 64, sliding_window: 128", ranks=1)
     with serving(folder, "--block-size", "64", "--enable-prompt-tokens-details") as url:
@@ -203,7 +203,7 @@ def test_a_sliding_window_misses_after_a_full_length_seed_and_not_after_ours(tmp
 
 
 def test_a_server_that_does_not_report_cached_tokens_is_refused_with_the_flag(tmp_path):
-    folder = model(tmp_path / "mute", DENSE)
+    folder = model(tmp_path / "model", DENSE)
     workload = built(tmp_path, "mute", folder, "page_size: 64", ranks=1)
     with (
         serving(folder, "--block-size", "64") as url,

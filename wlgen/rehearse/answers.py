@@ -61,6 +61,8 @@ class Answer:
         ending = b""
         if self.engine == "sglang" and self.ask.kind != "generate":
             ending += _event(self._chunk([self._choice({}, "length")]))
+        if self.ask.cached_details and self.cached and self.ask.kind != "generate":
+            ending += _event(self._chunk([]) | {"sglext": _sglext(cached_len)})
         if self.ask.include_usage and self.usage and self.ask.kind != "generate":
             ending += _event(self._chunk([]) | {"usage": self._usage(cached_len)})
         return ending + DONE
@@ -78,6 +80,8 @@ class Answer:
         answer = self._chunk([choice]) | {"object": _OBJECTS[self.ask.kind], "simulation": True}
         if self.usage:
             answer["usage"] = self._usage(cached_len)
+        if self.ask.cached_details and self.cached:
+            answer["sglext"] = _sglext(cached_len)
         if self.ask.return_token_ids:
             choice["token_ids"] = self.filler.ids(tokens).tolist()
             # vLLM's chat answer carries the prompt's ids at the top, the others beside the choice's text.
@@ -141,6 +145,11 @@ class Answer:
             "output_ids": self.filler.ids(tokens).tolist(),
             "meta_info": meta,
         }
+
+
+def _sglext(cached_len: int) -> dict[str, Any]:
+    """Return what SGLang's own client reads: cached tokens by where they were held."""
+    return {"cached_tokens_details": {"device": cached_len, "host": 0}}
 
 
 def _event(content: dict[str, Any]) -> bytes:

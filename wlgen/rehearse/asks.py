@@ -36,6 +36,7 @@ class Ask:
     stream: bool
     include_usage: bool
     return_token_ids: bool
+    cached_details: bool
     dp_rank: int | None
     template_kwargs: Mapping[str, Any]
     name: str | None
@@ -63,6 +64,8 @@ def parse_ask(kind: Kind, body: bytes, headers: Mapping[str, str], engine: str) 
         stream=_of(fields, "stream", bool, default=False),
         include_usage=bool(_of(fields, "stream_options", dict, {}).get("include_usage")),
         return_token_ids=_of(fields, "return_token_ids", bool, default=False),
+        cached_details=engine == "sglang"
+        and _of(fields, "return_cached_tokens_details", bool, default=False),
         dp_rank=_dp_rank(fields, headers, engine, kind),
         template_kwargs=_of(fields, "chat_template_kwargs", dict, {}),
         name=_of(fields, "rid", str, None) if engine == "sglang" else headers.get("x-request-id"),
