@@ -48,8 +48,8 @@ class Reencoder:
 
     def __init__(self, encoding: Encoding, *, whole: bool) -> None:
         self._encoding = encoding
-        # Without a pre-tokenizer, merges may reach from the rest of a text into its beginning.
-        self._whole = whole or encoding.tokenizer.pre_tokenizer is None
+        # Unless words are split before they are merged, merges may reach from the rest into the beginning.
+        self._whole = whole or not _splits_words(encoding)
         self._starts: dict[str, _Start] = {}
 
     def ids(self, rows: Iterable[Row]) -> Iterator[tuple[Row, Ids]]:
@@ -94,6 +94,15 @@ class Reencoder:
                 start.cut, start.beginning = cut, start.text[: cut + MARGIN]
                 start.ids = np.array(before, dtype=np.uint32)
         start.text = ""
+
+
+def _splits_words(encoding: Encoding) -> bool:
+    """Return whether the pre-tokenizer splits at spaces. SentencePiece's do not: Metaspace(split=False)."""
+    tokenizer, text = encoding.tokenizer, "The river and the lake and the sea"
+    if tokenizer.pre_tokenizer is None:
+        return False
+    normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
+    return len(tokenizer.pre_tokenizer.pre_tokenize_str(normal)) >= len(text.split())
 
 
 def _common(one: str, other: str) -> int:

@@ -48,7 +48,7 @@ class Sharing:
             )
         else:
             yield from self._check_behind(row, ids[shared_len : shared_len + 2].tolist())
-        if shared_len > self._head_len:
+        if len(ids) > self._head_len:
             yield from self._check_first(row, int(ids[self._head_len]))
 
     def _check_behind(self, row: Row, behind: list[int]) -> Iterator[Finding]:
