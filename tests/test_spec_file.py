@@ -249,6 +249,16 @@ def test_missing_keys_stand_at_the_line_of_the_mapping_that_lacks_them():
         ("131072", "0", "7 requests.body_len: expected at least 1, found 0"),
         ("1024", "-1", "8 requests.output_len: expected at least 1, found -1"),
         ("131072", "16384.0", "7 requests.body_len: expected a whole number, found 16384.0. Write 16384."),
+        (
+            "sglang-dsv4-npu}",
+            "sglang, speculative: 'true'}",
+            '4 cache.speculative: expected true or false, found "true" (text). Remove the quotes.',
+        ),
+        (
+            "sglang-dsv4-npu}",
+            "sglang, speculative: maybe}",
+            "4 cache.speculative: expected true or false, found 'maybe' (text)",
+        ),
         ("131072", "2147483649", "7 requests.body_len: expected at most 2147483648, found 2147483649"),
         ("640", "1000000001", "12 splits.formal.total: expected at most 1000000000, found 1000000001"),
         (
@@ -406,6 +416,7 @@ def test_fewer_rows_than_ranks_with_prefixes_of_their_own():
 
 def test_more_groups_than_the_rows_of_one_rank():
     text = LEAST.replace("cached:", "prefix: {shared_by: group, groups: 41}, cached:")
+    assert spec_file.parse(text.replace("41", "40"), "s.yaml").requests.prefix.groups == 40
     (problem,) = said(text)
     assert problem.startswith(
         "s.yaml:3 requests.prefix.groups: expected at most one group for each of the 40 "
