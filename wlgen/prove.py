@@ -118,7 +118,8 @@ class Prover:
             faults = (self._hygiene.fault(text) for text in (ends, *(p.text.strip() for p in new)))
             fault = next(filter(None, faults), None)
             if fault:
-                raise error(f"row {row.plan.id}", expected="safe text", found=fault)
+                remedy = "Use the task words, or another tokenizer."
+                raise error(f"row {row.plan.id}", expected="safe text", found=fault, remedy=remedy)
 
     def _wants_whole(self, row: Composed) -> bool:
         """Whether a row is re-encoded whole: the first with each prefix, and a few of each split."""
