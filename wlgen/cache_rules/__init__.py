@@ -44,8 +44,11 @@ class CacheRule:
 
     @property
     def hybrid(self) -> bool:
-        """Whether a hit must also end where state was kept: not every page of a held prefix will do."""
-        return self.sliding_window > 0 or self.hit_quantum != self.page_size
+        """Whether a hit must also end where state was kept: not every quantum of a held prefix will do.
+
+        SGLang inserts whole quanta, each of them a place to resume at, and only a window forgets some.
+        """
+        return self.sliding_window > 0 or (self.engine == "vllm" and self.hit_quantum != self.page_size)
 
     @property
     def lookahead(self) -> int:

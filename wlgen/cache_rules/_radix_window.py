@@ -37,7 +37,7 @@ class WindowRadixCache(RadixCache):
 
     One request is prefilled at a time, in chunks of `chunk` tokens; what each chunk leaves behind its window
     is freed. A request that finds more of its prefix held than it may use publishes that prefix first, so
-    that the next one hits there.
+    that the next one hits there. Without a window nothing is freed, and only the hit quantum counts.
     Source: SGLang 0.5.23 components/swa, mem_cache/common, npu/dsv4/c128_sidecar_component.
     """
 
@@ -69,7 +69,8 @@ class WindowRadixCache(RadixCache):
         for end in self._chunk_ends(match.cached_len, prompt_len):
             self._publish(request, end, finished=end == total)
         if total > prompt_len:
-            self._decode(request, prompt_len + 1, total)
+            if self._window:
+                self._decode(request, prompt_len + 1, total)
             self._publish(request, total, finished=True)
 
     def _chunk_ends(self, start: int, prompt_len: int) -> Iterator[int]:
@@ -105,7 +106,7 @@ class WindowRadixCache(RadixCache):
 
     def _free(self, request: _Request, before: int) -> None:
         """Free the window's slots that position `before` no longer reads, by whole pages."""
-        if before - self._window < request.freed + 1:
+        if not self._window or before - self._window < request.freed + 1:
             return
         request.freed = max(request.freed, request.protected)
         freed = floor_to(max(0, before - self._tail), self.rule.page_size)

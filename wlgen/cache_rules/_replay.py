@@ -16,4 +16,5 @@ def new_cache(rule: CacheRule, capacity: int | None = None, *, chunk: int = CHUN
     """
     if rule.engine == "vllm":
         return WindowBlockCache(rule, capacity) if rule.hybrid else BlockCache(rule, capacity)
-    return WindowRadixCache(rule, capacity, chunk) if rule.hybrid else RadixCache(rule, capacity)
+    whole = rule.sliding_window == 0 and rule.hit_quantum == rule.page_size
+    return RadixCache(rule, capacity) if whole else WindowRadixCache(rule, capacity, chunk)
