@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,18 +12,18 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from wlgen import export_folder, exporters, registry, spec_file
-from wlgen.build import load_encoding
+from wlgen import export_folder, exporters, registry
 from wlgen.errors import error
 from wlgen.exporters import Exporter, Form, Portion, Target, _run_card
-from wlgen.hashing import BackgroundHash
-from wlgen.recall import Recall
-from wlgen.workload import MANIFEST, SPLITS, FileProof, Row, Split, Workload, parse_row, row_file
+from wlgen.workload import MANIFEST, SPLITS, FileProof, Row, Split, Workload, file_sha256, parse_row, row_file
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from wlgen.exporters import Prompt
 
-_BUFFER = 1 << 16  # bytes read ahead of each open file
+_READ_AHEAD = 1 << 24  # bytes, of all files that are open at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +62,14 @@ def export(
     export_folder.check(out, folder)
     target = _target(workload, chosen, out, model)
     reader = _Reader(workload, wanted, progress)
-    with (
-        export_folder.staging(out) as stage,
-        ThreadPoolExecutor(1) as reading,
-        ThreadPoolExecutor(1) as hashing,
-    ):
-        prompts = reader.prompts(reading, apart=target.apart(exporter.ONE_FILE_A), ids=chosen.ids)
+    with export_folder.staging(out) as stage, ThreadPoolExecutor(1) as proving:
+        prompts = reader.prompts(proving, apart=target.apart(exporter.ONE_FILE_A), ids=chosen.ids)
         made = exporter.files(prompts, target)
-        written = [export_folder.write(stage, name, chunks, hashing) for name, chunks in made]
+        written = [export_folder.write(stage, name, chunks) for name, chunks in made]
         portions = reader.portions()
         card = exporter.run_card(target, portions)
         text = _run_card.render(card, target, portions, client=client, folder=str(folder))
-        written.append(export_folder.write(stage, _run_card.NAME, [text.encode()], hashing))
+        written.append(export_folder.write(stage, _run_card.NAME, [text.encode()]))
         rows = sum(p.rows for p in portions)
         facts = {
             "set": workload.manifest.name,
@@ -132,11 +129,30 @@ def _wanted(workload: Workload, splits: Sequence[str], ranks: Sequence[int]) -> 
 def _target(workload: Workload, form: Form, out: Path, model: str) -> Target:
     tokenizer = b""
     if form.tokenizer:
-        spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
-        tokenizer = load_encoding(spec).tokenizer.to_str().encode()
+        tokenizer = _tokenizer(workload)
     return Target(
         manifest=workload.manifest, form=form.name, folder=out.as_posix(), model=model, tokenizer=tokenizer
     )
+
+
+def _tokenizer(workload: Workload) -> bytes:
+    """Return the set's tokenizer.json; the packaged one is known by its hash, without parsing it."""
+    from wlgen.encodings.deepseek_v4 import packaged_json  # noqa: PLC0415 (most forms do without)
+
+    packaged = packaged_json()
+    if hashlib.sha256(packaged).hexdigest() == workload.manifest.encoding["tokenizer_sha256"]:
+        return packaged
+    from wlgen import spec_file  # noqa: PLC0415 (a small export takes twice the time with it)
+    from wlgen.build import load_encoding  # noqa: PLC0415 (the same)
+
+    spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
+    return load_encoding(spec).tokenizer.to_str().encode()
+
+
+def _recall(workload: Workload) -> Callable[[Row], NDArray[np.uint32]]:
+    from wlgen.recall import Recall  # noqa: PLC0415 (half the time of a small export; most forms do without)
+
+    return Recall(workload).ids
 
 
 @dataclass(slots=True)
@@ -167,17 +183,18 @@ class _Reader:
         self._tallies = {(f.split, f.rank): _Tally() for f in files}
         self._done, self._total = 0, sum(f.proof.rows for f in files)
         self._proved = 0
+        self._buffer = max(1 << 16, _READ_AHEAD // len(files))
 
     def prompts(self, thread: Executor, *, apart: bool, ids: bool) -> Iterator[Prompt]:
-        """Yield the rows split by split: rank by rank if apart, else the ranks in turn; hash in `thread`."""
-        recall = Recall(self._workload) if ids else None
+        """Yield the rows split by split: rank by rank if apart, else the ranks in turn; prove in `thread`."""
+        ids_of = _recall(self._workload) if ids else lambda _row: None
         for split in dict.fromkeys(f.split for f in self._files):
             sources = [self._rows(f.proof, thread) for f in self._files if f.split == split]
             for row in chain.from_iterable(sources) if apart else _in_turn(sources):
                 self._tallies[row.split, row.dp_rank].add(row)
                 self._done += 1
                 self._progress(self._done, self._total)
-                yield row, recall.ids(row) if recall else None
+                yield row, ids_of(row)
 
     def portions(self) -> list[Portion]:
         """Return what was read; every file must have been proved."""
@@ -197,20 +214,17 @@ class _Reader:
 
     def _rows(self, proof: FileProof, thread: Executor) -> Iterator[Row]:
         path = self._workload.folder / proof.path
-        digest = BackgroundHash(thread)
-
-        def row(number: int, line: bytes) -> Row:
-            digest.update(line)
-            return parse_row(line, place=f"{path}:{number}")
-
+        digest = thread.submit(file_sha256, path)
         try:
-            # map keeps no row or line while it waits: hundreds of files may be open at once.
-            with path.open("rb", buffering=_BUFFER) as lines:
-                yield from map(row, count(1), lines)
+            with path.open("rb", buffering=self._buffer) as lines:
+                # map keeps no row or line while it waits: hundreds of files may be open at once.
+                yield from map(
+                    lambda number, line: parse_row(line, place=f"{path}:{number}"), count(1), lines
+                )
         except OSError as failure:
             found = failure.strerror or str(failure)
             raise error(str(path), expected="a readable file of the set", found=found) from failure
-        if digest.hexdigest() != proof.sha256:
+        if digest.result() != proof.sha256:
             found, remedy = "other bytes", "Rebuild the set with `wlgen build`."
             raise error(str(path), expected=f"sha256 {proof.sha256}", found=found, remedy=remedy)
         self._proved += 1

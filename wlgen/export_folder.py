@@ -11,7 +11,6 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,13 +18,11 @@ from typing import Any
 
 import orjson
 
+from wlgen.disk import HashedFile, writing
 from wlgen.errors import error
-from wlgen.hashing import BackgroundHash
-from wlgen.store import writing
 
 MARKER = "wlgen-export.json"
 FORMAT = "wlgen-export/1"
-_BUFFER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,22 +79,16 @@ def staging(out: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def write(folder: Path, name: str, chunks: Iterable[bytes], thread: Executor) -> Written:
-    """Write one file of an export, hashing beside it."""
-    path = folder / name
-    digest, size = BackgroundHash(thread), 0
+def write(folder: Path, name: str, chunks: Iterable[bytes]) -> Written:
+    """Write one file of an export; its chunks are made while earlier ones are written and hashed."""
+    path, size = folder / name, 0
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("xb", buffering=_BUFFER)
-    with file:
-        for chunk in chunks:
-            with writing(path):
-                file.write(chunk)
-            digest.update(chunk)
-            size += len(chunk)
-        with writing(path):
-            file.flush()
-    return Written(path=name, sha256=digest.hexdigest(), bytes=size)
+        with HashedFile(path) as file:
+            for chunk in chunks:
+                size += len(chunk)
+                file.write((chunk,))
+    return Written(path=name, sha256=file.hexdigest, bytes=size)
 
 
 def exchange(folder: Path, out: Path, facts: Mapping[str, Any], files: Sequence[Written]) -> None:

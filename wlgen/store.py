@@ -8,15 +8,11 @@ output/.<name>.building/old        the old set during the exchange; whoever come
 from __future__ import annotations
 
 import dataclasses
-import errno
 import fcntl
-import hashlib
 import os
-import queue
 import shutil
-import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,11 +20,9 @@ from typing import Self
 import orjson
 
 from wlgen.compose import Composed
+from wlgen.disk import HashedFile, writing
 from wlgen.errors import error
 from wlgen.workload import MANIFEST, SPLITS, FileProof, Manifest, row_file
-
-BUFFER = 4 << 20  # bytes handed to the writing thread at a time
-WAITING = 8  # buffers that may wait for it
 
 
 def row_line(row: Composed) -> Iterator[bytes]:
@@ -156,7 +150,7 @@ class Staging:
         count = 0
         with writing(target):
             target.parent.mkdir(exist_ok=True)
-            with _HashedFile(target) as file:
+            with HashedFile(target) as file:
                 for row in rows:
                     file.write(row_line(row))
                     count += 1
@@ -182,84 +176,3 @@ class Staging:
 def manifest_bytes(manifest: Manifest) -> bytes:
     """Return manifest.json's bytes."""
     return orjson.dumps(dataclasses.asdict(manifest), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-
-
-class _HashedFile:
-    """A file written and hashed by one thread, while its rows are composed by another."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("wb", buffering=0)
-        self._hash = hashlib.sha256()
-        self._queue: queue.Queue[list[bytes] | None] = queue.Queue(WAITING)
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._failure: OSError | None = None
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._queue.put(self._parts)
-        self._queue.put(None)
-        self._thread.join()
-        self._file.close()
-        if self._failure is not None and failure is None:
-            raise self._failure
-
-    @property
-    def hexdigest(self) -> str:
-        return self._hash.hexdigest()
-
-    def write(self, parts: Iterable[bytes]) -> None:
-        for part in parts:
-            self._parts.append(part)
-            self._size += len(part)
-        if self._size > BUFFER:
-            self._queue.put(self._parts)
-            self._parts, self._size = [], 0
-            if self._failure is not None:
-                raise self._failure
-
-    def _work(self) -> None:
-        while (parts := self._queue.get()) is not None:
-            if self._failure is not None:
-                continue  # the composing thread is told at its next write
-            try:
-                for part in _joined(parts):
-                    self._hash.update(part)
-                    left = memoryview(part)
-                    while left:
-                        left = left[self._file.write(left) :]
-            except OSError as failure:
-                self._failure = failure
-
-
-def _joined(parts: list[bytes]) -> Iterator[bytes]:
-    """Join runs of small parts, and pass large ones on as they are."""
-    small: list[bytes] = []
-    for part in parts:
-        if len(part) < BUFFER // 64:
-            small.append(part)
-            continue
-        if small:
-            yield b"".join(small)
-            small = []
-        yield part
-    if small:
-        yield b"".join(small)
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError on the way to `path` into a WlgenError that says what to do."""
-    try:
-        yield
-    except OSError as failure:
-        full = failure.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "Free space, or give another --output." if full else "Give a writable --output."
-        found = failure.strerror or str(failure)
-        raise error(str(path), expected="a writable place with room", found=found, remedy=remedy) from failure

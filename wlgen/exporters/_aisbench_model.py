@@ -1,18 +1,18 @@
 """AISBench models of an export: each row on its rank, and what the server reported kept beside it.
 
-Stands with wlgen_extras.jsonl in a folder on PYTHONPATH; needs nothing but AISBench.
+Stands with wlgen_extras.jsonl in a folder on PYTHONPATH; needs nothing but AISBench and what it needs.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import os
 import time
 from pathlib import Path
 from typing import Any
 
+import xxhash
 from ais_bench.benchmark.models import VLLMCustomAPI, VLLMCustomAPIChat  # type: ignore[import-not-found]
 
 EXTRAS = Path(__file__).with_name("wlgen_extras.jsonl")
@@ -21,30 +21,29 @@ EXTRAS = Path(__file__).with_name("wlgen_extras.jsonl")
 class _Pinned:
     """What both models add: the row's rank goes out with it, the response's facts come back.
 
-    extra_perf_data of a record then holds wl_id, dp_rank, text_sha256, wall_start and wall_end (seconds
-    since the epoch), response_id, finish_reason, usage, and cached_tokens where the server reported it.
+    extra_perf_data of a record then holds wl_id, dp_rank, wall_start and wall_end (seconds since the epoch),
+    response_id, finish_reason, usage, and cached_tokens where the server reported it.
     """
 
     def __init__(self, **settings: Any) -> None:
         # The key comes from the environment: AISBench writes its config, and a key in it, to disk.
         super().__init__(**{**settings, "api_key": os.environ.get("OPENAI_API_KEY", "")})
         with EXTRAS.open(encoding="utf-8") as lines:
-            self._rows = {row.pop("text_sha256"): row for row in map(json.loads, lines)}
+            self._rows = {row.pop("text_xxh3"): row for row in map(json.loads, lines)}
 
     async def generate(
         self, input_data: Any, max_out_len: int, output: Any, session: Any = None, **rest: Any
     ) -> Any:
         """Send one row once; a text that is not a row's is not sent, and its record says so."""
-        digest = hashlib.sha256(str(input_data).encode()).hexdigest()
-        row = self._rows.get(digest)
+        row = self._rows.get(xxhash.xxh3_128_hexdigest(str(input_data).encode()))
         if row is None:
             output.error_info = "wlgen: the text of this request is not that of any row: not sent"
             return output
         sender = copy.copy(self)  # headers and body are the model's own: one copy a request keeps ranks apart
         sender.headers = {**self.headers, **row["headers"]}  # type: ignore[attr-defined]
         sender.generation_kwargs = {**self.generation_kwargs, **row["body"]}  # type: ignore[attr-defined]
-        kept = {"wl_id": row["wl_id"], "dp_rank": row["dp_rank"], "text_sha256": digest}
-        output.extra_perf_data = {**kept, "wall_start": time.time()}
+        kept = {"wl_id": row["wl_id"], "dp_rank": row["dp_rank"], "wall_start": time.time()}
+        output.extra_perf_data = kept
         await super(_Pinned, sender).generate(input_data, max_out_len, output, session=session, **rest)  # type: ignore[misc]
         output.extra_perf_data["wall_end"] = time.time()
         return output

@@ -8,6 +8,8 @@ from itertools import groupby
 from string import Template
 from typing import Any
 
+import xxhash
+
 from wlgen.errors import error
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
 from wlgen.exporters._requests import RANK_HEADER, extras, json_line, one_text, rank
@@ -79,15 +81,17 @@ def _lines(
             remedy = "Export it to another client."
             found = "a '{', which AISBench's templating may rewrite"
             raise error(f"row {row.id}", expected="a text without braces", found=found, remedy=remedy)
-        extra_lines.append(json_line(_extra(row, target)))
+        extra_lines.append(json_line(_extra(row, text, target)))
         longest[0] = max(longest[0], row.output_len)
         # Never an `answer` column: see _CONFIG. Columns AISBench does not know are ignored.
         yield json_line({"question": text, "max_tokens": row.output_len, "wl_id": row.id})
 
 
-def _extra(row: Row, target: Target) -> dict[str, Any]:
+def _extra(row: Row, text: str, target: Target) -> dict[str, Any]:
     headers = {} if target.pins_in_body else {RANK_HEADER: str(row.dp_rank)}
-    identity = {"text_sha256": row.text_sha256, "wl_id": row.id, "dp_rank": row.dp_rank}
+    # Not sha256: it would be a third of the export's time. AISBench has xxhash through datasets.
+    digest = xxhash.xxh3_128_hexdigest(text.encode())
+    identity = {"text_xxh3": digest, "wl_id": row.id, "dp_rank": row.dp_rank}
     return {**identity, "body": rank(row, target), "headers": headers}
 
 
