@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from wlgen.cache_rules import CacheRule
-from wlgen.fitting import Observation, fitting_rules
+from wlgen.fitting import fitting_rules
+from wlgen.infer_rule import Observation
 
 LENGTHS = [(600, 600), (487, 487), (375, 375), (187, 187), (513, 513), (514, 514), (777, 515), (641, 641)]
 

@@ -136,4 +136,4 @@ def test_the_command_prints_a_block_that_a_spec_takes_and_the_evidence():
     assert "evidence" in text.output
     assert "keep `seed: {shape: short}`" in text.output
     assert found["cache"] == {"engine": "vllm", "page_size": 64, "hit_quantum": 64, "speculative": False}
-    assert {"prompt_len", "shared_len", "cached_len"} == set(found["observations"][0])
+    assert {"prompt_tokens", "shared_tokens", "cached_tokens"} == set(found["observations"][0])

@@ -1,56 +1,44 @@
-"""Fitting: the cache rules of an engine that explain every figure observed on a server."""
+"""Fitting: the rules that infer-rule names for a probe's figures, those of the server's engine alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import gcd
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from wlgen import cache_rules, registry
+import yaml
+
 from wlgen.cache_rules import CacheRule, Engine
-
-
-class Observation(NamedTuple):
-    """A prompt of which shared_len tokens had been sent before, and what was reported. Tokens."""
-
-    prompt_len: int
-    shared_len: int
-    cached_len: int
+from wlgen.infer_rule import Observation, infer
+from wlgen.rule_choice import RuleChoice
 
 
 def fitting_rules(seen: Sequence[Observation], engine: Engine, page_size: int | None) -> list[CacheRule]:
-    """Return the rules that explain each observation: named ones first, then numbers, larger quanta first.
+    """Return the engine's rules that explain each observation: named ones first, then larger quanta first.
 
-    page_size: what the server says, None to take the quantum for it.
+    page_size: what the server says, None to take the quantum for it. Empty where nothing explains them all.
     """
-    widest = gcd(*(o.cached_len for o in seen))
-    quanta = [q for q in range(widest, 0, -1) if widest % q == 0 and (not page_size or q % page_size == 0)]
-    numbers = (
-        CacheRule(
-            name=engine, engine=engine, page_size=page_size or q, hit_quantum=q, speculative=speculative
-        )
-        for q in quanta
-        for speculative in (False, True)
-    )
-    fits = [rule for rule in numbers if _explains(rule, seen)]
-    named = [rule for rule in _named(engine) if any(_alike(rule, fit) for fit in fits)]
-    return [*(r for r in named if _explains(r, seen) and r.page_size == (page_size or r.page_size)), *fits]
+    found = infer(seen)
+    if found.explained < found.observations:
+        return []
+    rules = [rule for candidate in found.candidates for text in candidate.rules for rule in _rules(text)]
+    quanta = {quantum for candidate in found.candidates for quantum in candidate.quanta}
+    named = [r for r in rules if r.engine == engine and r.name != engine and page_size in (None, r.page_size)]
+    forms = [rule for rule in rules if rule.name == engine]
+    return [*named, *_by_numbers(forms, sorted(quanta, reverse=True), page_size, seen)]
 
 
-def _explains(rule: CacheRule, seen: Sequence[Observation]) -> bool:
-    return all(rule.cached_len(o.shared_len, o.prompt_len) == o.cached_len for o in seen)
+def _rules(text: str) -> Iterator[CacheRule]:
+    """Yield the rule of infer-rule's words, which are those of a spec: `NAME, page_size: 128`."""
+    yield RuleChoice(**yaml.safe_load(f"{{rule: {text}}}")).resolve()
 
 
-def _alike(rule: CacheRule, fit: CacheRule) -> bool:
-    return (rule.hit_quantum, rule.speculative) == (fit.hit_quantum, fit.speculative)
-
-
-def _named(engine: Engine) -> list[CacheRule]:
-    """Return the engine's named rules that have numbers of their own, with their default options."""
-    found = []
-    for name in registry.names(cache_rules):
-        module = registry.load(cache_rules, name, place=name)
-        rule = module.rule(module.Options(), place=name)
-        if rule.engine == engine and rule.name != engine:
-            found.append(rule)
-    return found
+def _by_numbers(
+    forms: Sequence[CacheRule], quanta: Sequence[int], page_size: int | None, seen: Sequence[Observation]
+) -> Iterator[CacheRule]:
+    """Yield each form at each quantum that explains all and is made of the server's pages."""
+    for quantum in quanta:
+        for form in forms:
+            rule = replace(form, page_size=page_size or quantum, hit_quantum=quantum)
+            whole = page_size is None or quantum % page_size == 0
+            if whole and all(rule.cached_len(o.shared_len, o.prompt_len) == o.cached_len for o in seen):
+                yield rule

@@ -16,7 +16,8 @@ from math import gcd
 from wlgen.cache_rules import CacheRule, Engine
 from wlgen.encodings import Message
 from wlgen.errors import error
-from wlgen.fitting import Observation, fitting_rules
+from wlgen.fitting import fitting_rules
+from wlgen.infer_rule import Observation
 from wlgen.preflight import IMPOSSIBLE_RANK, REPORTING, choose_model
 from wlgen.server_api import KEY_VARIABLE, Prompt, Server, unusable
 from wlgen.server_replies import Reply, RequestError

@@ -26,7 +26,10 @@ def cache_block(found: Probed) -> dict[str, object] | None:
 def probed_json(found: Probed) -> str:
     """Return what was found as JSON."""
     content = dataclasses.asdict(found) | {"cache": cache_block(found)}
-    content["observations"] = [o._asdict() for o in found.observations]
+    content["observations"] = [  # as infer-rule reads them
+        {"prompt_tokens": o.prompt_len, "shared_tokens": o.shared_len, "cached_tokens": o.cached_len}
+        for o in found.observations
+    ]
     return json.dumps(content, indent=2)
 
 

@@ -56,6 +56,20 @@ class Settings:
     max_model_len: int = 1 << 20
     api_key: str | None = field(default=None, repr=False)
 
+    def lines(self) -> list[str]:
+        """Say what is simulated, a line each."""
+        rule = self.rule
+        numbers = f"page {rule.page_size}, hit quantum {rule.hit_quantum}"
+        numbers += ", speculative" if rule.speculative else ""
+        numbers += f", sliding window {rule.sliding_window}" if rule.sliding_window else ""
+        held = "without limit" if self.capacity is None else f"of {self.capacity} tokens each"
+        return [
+            f"model: {self.model}",
+            f"cache rule: {rule.name} ({rule.engine}; {numbers}); {self.ranks} caches {held}",
+            f"time model: {self.times}",
+            f"faults: {self.faults}",
+        ]
+
     @property
     def engine(self) -> str:
         """The engine whose API is spoken: the rule's."""

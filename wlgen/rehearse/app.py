@@ -64,15 +64,7 @@ class Pages:
     async def front(self, _: Request) -> Response:
         """Say what this is."""
         settings = self._settings
-        lines = [
-            NOTICE,
-            f"model: {settings.model}",
-            f"rule: {settings.rule}",
-            f"ranks: {settings.ranks}, capacity a rank: {settings.capacity or 'no limit'}",
-            f"time model: {settings.times}",
-            f"faults: {settings.faults}",
-            f"rows known by their text: {len(self._simulation.known)}",
-        ]
+        lines = [NOTICE, *settings.lines(), f"rows known by their text: {len(self._simulation.known)}"]
         return PlainTextResponse("\n".join(lines) + "\n")
 
     async def healthy(self, _: Request) -> Response:

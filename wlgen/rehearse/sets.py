@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from wlgen import cache_rules, registry, spec_file
+from wlgen import spec_file
 from wlgen.build import load_encoding
-from wlgen.cache_rules import CacheRule
 from wlgen.encodings import Encoding, deepseek_v4
 from wlgen.errors import Problem, WlgenError
 from wlgen.recall import prompt_ids
@@ -51,10 +50,3 @@ def know(known: KnownRows, workloads: Sequence[Workload], report: Callable[[int,
 def default_encoding() -> Encoding:
     """Return the encoding of a rehearsal without a set: DeepSeek V4 in chat mode."""
     return deepseek_v4.load(deepseek_v4.Options(), place="--set")
-
-
-def named_rule(name: str, *, place: str) -> CacheRule:
-    """Return the cache rule of a name with its default options; WlgenError lists the known names."""
-    module = registry.load(cache_rules, name, place=place)
-    rule: CacheRule = module.rule(module.Options(), place=place)
-    return rule

@@ -1,0 +1,83 @@
+"""A rehearsal from its options: sets opened, rows learnt, the address taken, then served life after life."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from wlgen.errors import error
+from wlgen.rehearse import NOTICE, Settings, TimeModel
+from wlgen.rehearse.faults import Faults
+from wlgen.rehearse.known import KnownRows
+from wlgen.rehearse.serve import listen, serve
+from wlgen.rehearse.sets import default_encoding, know, open_sets, set_encoding
+from wlgen.rehearse.simulation import Simulation
+from wlgen.rule_choice import RuleChoice
+from wlgen.server_api import KEY_VARIABLE
+
+Bar: TypeAlias = AbstractContextManager[Callable[[int, int], None]]
+DEFAULT_RANKS = 16
+DEFAULT_RULE = RuleChoice(rule="sglang")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to rehearse; None for what the first set says. require_key: ask for the environment's API key."""
+
+    sets: Sequence[Path]
+    ranks: int | None
+    choice: RuleChoice
+    capacity: int | None
+    model: str
+    host: str
+    port: int
+    times: TimeModel
+    faults: Faults
+    require_key: bool
+
+
+def run(wanted: Wanted, say: Callable[[str], None], bar: Callable[[], Bar]) -> None:
+    """Serve until interrupted. WlgenError where the sets, the rule, the key or the address will not do.
+
+    say: is given the lines that tell what is simulated, the last of them with the URL. bar: shows (done,
+    total) rows while they are learnt.
+    """
+    workloads = open_sets(wanted.sets)
+    first = workloads[0].manifest if workloads else None
+    settings = Settings(
+        model=wanted.model,
+        ranks=wanted.ranks or (first.dp_ranks if first else DEFAULT_RANKS),
+        rule=wanted.choice.resolve(first.cache if first else DEFAULT_RULE.resolve()),
+        times=wanted.times,
+        faults=wanted.faults,
+        capacity=wanted.capacity,
+        api_key=_key() if wanted.require_key else None,
+    )
+    listener = listen(wanted.host, wanted.port)
+    encoding = set_encoding(workloads[0]) if workloads else default_encoding()
+    with KnownRows() as known:
+        with bar() as progress:
+            know(known, workloads, progress)
+
+        def life(restarts: int) -> Simulation:
+            once = settings if restarts == 0 else replace(settings, faults=replace(wanted.faults, restart=0))
+            return Simulation(settings=once, encoding=encoding, known=known)
+
+        say(NOTICE)
+        for line in settings.lines():
+            say(line)
+        say(f"rows known by their text: {len(known)}")
+        host, port = listener.getsockname()[:2]
+        say(f"listening on http://{host}:{port}")
+        serve(listener, life)
+
+
+def _key() -> str:
+    key = os.environ.get(KEY_VARIABLE)
+    if not key:
+        raise error(KEY_VARIABLE, expected="a key in the environment", found="none")
+    return key
