@@ -64,7 +64,9 @@ class CacheRule:
     def cached_len(self, shared_len: int, prompt_len: int) -> int:
         """Return the tokens the engine reports as cached: a multiple of hit_quantum, below prompt_len.
 
-        The last prompt token is always computed, so a repeated prompt of exactly k pages hits k - 1.
+        The last prompt token is always computed, so a repeated prompt of exactly k pages hits k - 1. A
+        window wider than the quantum, in finer blocks, with vLLM's MTP: a hit inside the first window is one
+        quantum less, which only the replay knows.
         Source: SGLang schedule_batch and radix cache, vLLM kv_cache_coordinator (0.5.23 and 0.32.0).
         """
         held = min(shared_len, prompt_len - 1)
