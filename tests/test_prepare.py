@@ -448,12 +448,12 @@ class Watch:
 @pytest.mark.parametrize("text", ["3", "0,3", "a", "1-", "", "2-1"])
 def test_ranks_that_are_none_of_the_set_are_refused(text):
     with pytest.raises(WlgenError, match="--ranks"):
-        parse_ranks(text, 3)
+        parse_ranks(text, RANKS)
 
 
 def test_ranks_are_single_numbers_and_spans():
-    assert parse_ranks(None, 3) == (0, 1, 2)
-    assert parse_ranks("5, 0-2,1", 6) == (0, 1, 2, 5)
+    assert parse_ranks(None, RANKS) == (0, 1, 2)
+    assert parse_ranks("5, 0-2,1", range(6)) == (0, 1, 2, 5)
 
 
 def test_a_set_without_seeds_and_checks_has_nothing_to_prepare():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -77,18 +77,19 @@ async def prepare_set(
             return work.outcome
 
 
-def parse_ranks(text: str | None, dp_ranks: int) -> tuple[int, ...]:
-    """Return the ranks of "0,3,8-11", all of them for None; WlgenError where one is not of the set."""
+def parse_ranks(text: str | None, built: Sequence[int]) -> tuple[int, ...]:
+    """Return the ranks of "0,3,8-11", all that are built for None; WlgenError where one is not."""
     if text is None:
-        return tuple(range(dp_ranks))
+        return tuple(built)
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not (first.isdecimal() and (last.isdecimal() or not dash)):
             raise error("--ranks", expected="ranks such as 0,3,8-11", found=repr(text))
         found.update(range(int(first), int(last or first) + 1))
-    beyond = sorted(rank for rank in found if rank >= dp_ranks)
-    if beyond or not found:
-        shown = str(beyond[0]) if beyond else repr(text)
-        raise error("--ranks", expected=f"ranks from 0 to {dp_ranks - 1}", found=shown)
+    missing = sorted(found - set(built))
+    if missing or not found:
+        shown = str(missing[0]) if missing else repr(text)
+        expected = f"some of the {len(built)} ranks that are built, {min(built)} to {max(built)}"
+        raise error("--ranks", expected=expected, found=shown)
     return tuple(sorted(found))

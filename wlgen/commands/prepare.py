@@ -43,7 +43,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 
     workload = open_workload(folder)
     wanted = Wanted(
-        ranks=parse_ranks(ranks, workload.manifest.dp_ranks),
+        ranks=parse_ranks(ranks, workload.manifest.ranks),
         only=only,
         flush=flush,
         fresh=fresh,
