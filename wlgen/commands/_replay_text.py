@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from wlgen.cache_rules import CacheRule
@@ -64,8 +65,8 @@ def _pass_lines(one: PassReport, title: str, report: Report) -> Iterator[str]:
     yield f"{title:10} " + " ".join(f"{head:>12}" for head in heads)
     for split, figures in one.splits.items():
         yield f"{split or 'all':10} " + _figures(figures)
-    for rank, figures in one.ranks.items() if len(one.ranks) > 1 else ():
-        yield f"rank {rank:<5} " + _figures(figures)
+    for ranks, figures in _alike(one.ranks) if len(one.ranks) > 1 else ():
+        yield f"{ranks:10} " + _figures(figures)
     if one.outside:
         found = one.outside
         wanted = (
@@ -78,6 +79,13 @@ def _pass_lines(one: PassReport, title: str, report: Report) -> Iterator[str]:
         )
     if report.own_rule and one.unpromised:
         yield f"{one.unpromised} requests find another cached_len than the set promises"
+
+
+def _alike(by_rank: Mapping[int, Figures]) -> Iterator[tuple[str, Figures]]:
+    """Yield runs of neighbouring ranks that have the same figures: ranks 0-15, each 41 requests."""
+    for figures, run in groupby(by_rank, key=by_rank.__getitem__):
+        ranks = list(run)
+        yield f"rank {ranks[0]}" if len(ranks) == 1 else f"each {ranks[0]}-{ranks[-1]}", figures
 
 
 def _figures(found: Figures) -> str:
