@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,10 +32,12 @@ def zero_set(tmp_path_factory: pytest.TempPathFactory) -> Workload:
     return build(spec, tmp_path_factory.mktemp("zero")).workload
 
 
-@pytest.fixture
-def small_bank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw fewer sentences: for tests that make many lexicons, and rows that look more alike."""
-    monkeypatch.setattr(lexicon, "BANK", 64)
+@pytest.fixture(scope="module")
+def small_bank() -> Iterator[None]:
+    """Draw fewer sentences: for modules that build many sets, and rows that look more alike."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lexicon, "BANK", 64)
+        yield
 
 
 @pytest.fixture

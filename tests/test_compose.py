@@ -20,6 +20,8 @@ ENCODINGS = [
     raw("gemma"),
     raw("llama2", add_special_tokens=True),
 ]
+pytestmark = pytest.mark.usefixtures("small_bank")
+
 GROUPS = {"prefix": {"shared_by": "group", "groups": 3}, "formal": {"total": 9}}
 
 
@@ -42,7 +44,6 @@ def test_ids_are_those_of_the_servers_own_encoding(encoding, task):
         assert row.prompt_sha256 == hashlib.sha256(np.array(ids, dtype="<u4").tobytes()).hexdigest()
 
 
-@pytest.mark.usefixtures("small_bank")
 @pytest.mark.parametrize("task", ["copy", "words"])
 def test_every_body_length_comes_out_exactly(task):
     encoding = load_encoding(spec_of())

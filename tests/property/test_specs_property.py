@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from oracle import broken_promises, read_rows, server_ids
 from sets import chat, content_of, raw
 
-from wlgen import lexicon, spec_file
+from wlgen import spec_file
 from wlgen.build import build
 from wlgen.cache_rules._replay import new_cache
 from wlgen.errors import WlgenError
@@ -72,15 +72,10 @@ def contents(draw: st.DrawFn) -> dict[str, Any]:
     )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_bank():
-    """Fewer sentences take a tenth of the time to draw, and make rows that look alike."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(lexicon, "BANK", 64)
-        yield
+pytestmark = pytest.mark.usefixtures("small_bank")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None)
 @given(contents())
 def test_a_spec_gives_a_set_that_keeps_every_promise_or_one_clear_error(content):
     with tempfile.TemporaryDirectory() as place:
