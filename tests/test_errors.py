@@ -1,0 +1,26 @@
+"""What a person can fix is said on one line each: where, what was expected, what was found, what to do."""
+
+from __future__ import annotations
+
+from wlgen.errors import Problem, WlgenError, error
+
+
+def test_a_problem_is_one_sentence_and_its_remedy():
+    problem = Problem(place="s.yaml:3 body_len", expected="a number", found="'x'", remedy="Write 3.")
+    assert str(problem) == "s.yaml:3 body_len: expected a number, found 'x'. Write 3."
+
+
+def test_a_problem_without_a_remedy_ends_with_what_was_found():
+    assert str(Problem(place="p", expected="a", found="b")) == "p: expected a, found b"
+
+
+def test_an_error_tells_every_problem_in_order():
+    problems = [Problem(place=f"p{n}", expected="a", found="b") for n in range(3)]
+    failure = WlgenError(*problems)
+    assert failure.problems == tuple(problems)
+    assert str(failure) == "p0: expected a, found b\np1: expected a, found b\np2: expected a, found b"
+
+
+def test_error_makes_an_error_of_one_problem():
+    failure = error("p", expected="a", found="b", remedy="c")
+    assert failure.problems == (Problem(place="p", expected="a", found="b", remedy="c"),)
