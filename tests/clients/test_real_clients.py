@@ -1,0 +1,120 @@
+"""The real clients, driven by the commands of their run cards against a loopback server, and audited.
+
+Set them up with set_up.sh, then: WLGEN_CLIENTS=FOLDER pytest -m slow tests/clients
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from loopback import MODEL, Loopback, loopback
+from sets import spec_of
+
+from wlgen.build import build
+from wlgen.export import export
+from wlgen.workload import Workload
+
+pytestmark = pytest.mark.slow
+
+CLIENTS = os.environ.get("WLGEN_CLIENTS")
+FORMS = [
+    ("aisbench", "text"),
+    ("sglang", "text"),
+    ("sglang", "ids"),
+    ("vllm", "text"),
+    ("vllm", "ids"),
+    ("aiperf", "text"),
+    ("aiperf", "ids"),
+    ("guidellm", "text"),
+    ("evalscope", "text"),
+    ("evalscope", "trace"),
+]
+# What these clients do not keep of a response; the audit must say so, and nothing else.
+BLIND = {"vllm": "observed", "evalscope": "observed"}
+MINUTES = 60
+
+
+@pytest.fixture(scope="module", params=["sglang", "vllm"])
+def workload(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workload:
+    """Build a set of each engine, since each is pinned in its own way."""
+    rule = {"engine": request.param, "page_size": 16}
+    spec = spec_of(name=f"real-{request.param}", cache_rule=rule, seed={"per_rank": 1}, formal={"total": 12})
+    return build(spec, tmp_path_factory.mktemp(request.param)).workload
+
+
+@pytest.mark.parametrize(("client", "form"), FORMS)
+def test_a_real_client_sends_each_row_once_and_its_results_hold(
+    workload: Workload, tmp_path: Path, client: str, form: str
+):
+    environment = Path(CLIENTS or "", client)
+    if CLIENTS is None or not environment.is_dir():
+        pytest.skip(f"{client} is not set up: tests/clients/set_up.sh FOLDER {client}; WLGEN_CLIENTS=FOLDER")
+    export(workload, client, tmp_path / "out", form=form)
+    card = (tmp_path / "out/RUN.md").read_text()
+    with loopback(workload) as server:
+        for split in ("seed", "check", "formal"):
+            server.sent.clear()
+            ran = run(card, split, server, environment)
+            assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-4000:]
+            _check_sent(workload, split, server)
+    answer = audited(card, tmp_path / "out")
+    promises = {finding["promise"] for finding in answer["findings"]}
+    assert promises == ({BLIND[client]} if client in BLIND else set())
+
+
+def run(card: str, split: str, server: Loopback, environment: Path) -> subprocess.CompletedProcess[str]:
+    """Run a split's command of the run card, with the variables of a person who has filled them in."""
+    setup = block(card, r"2\. Set these once, in bash")
+    setup = "\n".join(line for line in setup.splitlines() if not line.startswith("pip "))
+    heading = r"4\. Formal run: each row once" if split == "formal" else split
+    filled = f"export URL={server.url} MODEL={MODEL} RATE={'8' if 'RATE=4' in setup else '0'}"
+    if "RATE=inf" in setup:
+        filled += "; RATE=inf"
+    script = f"set -e\n{setup}\n{filled}\n{block(card, heading)}"
+    path = f"{environment / 'bin'}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", script],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=10 * MINUTES,
+        env=os.environ | {"PATH": path},
+    )
+
+
+def block(card: str, heading: str) -> str:
+    """Return the first fenced block below a heading."""
+    found = re.search(rf"^#+ {heading}\n.*?```bash\n(.*?)```", card, re.DOTALL | re.MULTILINE)
+    assert found, heading
+    return found[1]
+
+
+def _check_sent(workload: Workload, split: str, server: Loopback) -> None:
+    rows = {row.id: row for row in workload.rows() if row.split == split}
+    assert all(sent.row for sent in server.sent), "a request of no row was sent"
+    assert Counter(sent.row.id for sent in server.sent if sent.row) == Counter(rows)
+    for sent in server.sent:
+        assert sent.row
+        assert sent.rank == sent.row.dp_rank
+        asked = sent.body.get("max_completion_tokens") or sent.body.get("max_tokens")
+        assert asked == sent.row.output_len
+        assert sent.body["ignore_eos"] is True
+
+
+def audited(card: str, folder: Path) -> dict[str, list[dict[str, str]]]:
+    """Return the JSON answer of the run card's audit."""
+    wlgen = f"{sys.executable} -c 'from wlgen.cli import main; main()'"
+    (settings,) = re.findall(r"^SET=.*$", card, re.MULTILINE)
+    command = block(card, r"5\. Audit").strip().removeprefix("wlgen")
+    script = f"cd {folder}\n{settings}\n{wlgen}{command} --json"
+    done = subprocess.run(["bash", "-c", script], check=False, capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    answer: dict[str, list[dict[str, str]]] = json.loads(done.stdout)
+    return answer

@@ -1,0 +1,90 @@
+"""Mooncake's export: hash_ids are equal exactly as far as prompts are."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import audits
+import numpy as np
+import pytest
+from carried import lines
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wlgen.export import export
+from wlgen.exporters.mooncake import Chain
+from wlgen.recall import prompt_ids
+from wlgen.workload import Workload
+
+
+@pytest.mark.parametrize("form", ["blocks", "pages"])
+def test_rows_share_as_many_hash_ids_as_whole_blocks(warm_set: Workload, tmp_path: Path, form: str):
+    export(warm_set, "mooncake", tmp_path / "out", form=form)
+    size = 512 if form == "blocks" else warm_set.manifest.cache.page_size
+    trace = [x for split in ("check", "formal") for x in lines(tmp_path / "out" / f"{split}.jsonl")]
+    turn = sorted(
+        ((row, ids) for row, ids in prompt_ids(warm_set) if row.split != "seed"),
+        key=lambda pair: (pair[0].split != "check", pair[0].id.rsplit("-", 1)[1], pair[0].dp_rank),
+    )
+    assert len(trace) == len(turn)
+    for line, (row, ids) in zip(trace, turn, strict=True):
+        assert (line["input_length"], line["output_length"]) == (row.prompt_len, row.output_len)
+        assert len(line["hash_ids"]) == -(-len(ids) // size)
+        assert line.get("block_size") == (None if form == "blocks" else size)
+    for (one, (_, a)), (two, (_, b)) in combinations(list(zip(trace, turn, strict=True)), 2):
+        assert _same(one["hash_ids"], two["hash_ids"]) == _equal_blocks(a, b, size)
+
+
+def _same(one: list[int], two: list[int]) -> int:
+    return next(
+        (i for i, (x, y) in enumerate(zip(one, two, strict=False)) if x != y), min(len(one), len(two))
+    )
+
+
+def _equal_blocks(a: np.ndarray, b: np.ndarray, size: int) -> int:
+    end = min(len(a), len(b))
+    different = np.flatnonzero(a[:end] != b[:end])
+    return int(different[0] if len(different) else end) // size
+
+
+def test_timestamps_go_on_over_the_splits_in_milliseconds(warm_set: Workload, tmp_path: Path):
+    export(warm_set, "mooncake", tmp_path / "out")
+    stamps = [
+        line["timestamp"]
+        for split in ("seed", "check", "formal")
+        if (tmp_path / "out" / f"{split}.jsonl").exists()
+        for line in lines(tmp_path / "out" / f"{split}.jsonl")
+    ]
+    assert stamps == [1000 * n for n in range(len(stamps))]
+
+
+@given(
+    size=st.integers(1, 40),
+    shared=st.integers(2, 90),
+    lengths=st.lists(st.integers(1, 60), min_size=2, max_size=6),
+    groups=st.integers(1, 3),
+)
+def test_ids_are_chained_for_any_block_size(size: int, shared: int, lengths: list[int], groups: int):
+    """Within a group the shared blocks repeat; a block that holds a unique token never does."""
+    chain, seen = Chain(size, 2), []
+    for number, own in enumerate(lengths):
+        group = number % groups
+        head = np.array([0, 1], dtype=np.uint32)
+        prefix = np.arange(shared - 2, dtype=np.uint32) + 1000 * (group + 1)
+        unique = np.full(own, 10_000 + number, dtype=np.uint32)
+        ids = np.concatenate([head, prefix, unique])
+        row = audits.row("formal", 0, number, shared_len=shared, prompt_len=len(ids), group=str(group))
+        seen.append((ids, chain.hash_ids(row, ids)))
+    for (a, one), (b, two) in combinations(seen, 2):
+        assert _same(one, two) == _equal_blocks(a, b, size)
+        tail = set(one[_same(one, two) :])
+        assert not tail & set(two[_same(one, two) :])
+
+
+def test_memory_grows_with_what_is_shared_alone():
+    chain = Chain(16, 2)
+    for number in range(50):
+        ids = np.concatenate([np.arange(160), np.full(1600, 10_000 + number)]).astype(np.uint32)
+        chain.hash_ids(audits.row("formal", 0, number, shared_len=160, prompt_len=1760), ids)
+    assert len(chain._known) == 10
