@@ -25,6 +25,7 @@ from wlgen.rehearse import Ids, Settings, TimeModel
 from wlgen.rehearse.faults import parse_faults
 from wlgen.rehearse.known import KnownRows
 from wlgen.rehearse.serve import listen, web_server
+from wlgen.rehearse.sets import set_encoding
 from wlgen.rehearse.simulation import Simulation
 from wlgen.workload import Row, Workload, open_workload
 
@@ -44,6 +45,7 @@ def small_set(
     page_size: int = 64,
     check: int = 1,
     prefix: str = "{shared_by: all}",
+    encoding: str = "deepseek-v4",
 ) -> Workload:
     """Return a set of 512-token bodies: a seed and a check a rank, two formal rows a rank.
 
@@ -53,7 +55,7 @@ def small_set(
     text = f"""
 name: {name}
 random_seed: 7
-encoding: {{name: deepseek-v4}}
+encoding: {{name: {encoding}}}
 cache: {{rule: {engine}, page_size: {page_size}}}
 dp_ranks: {ranks}
 requests: {{body_len: 512, output_len: 8, cached: {cached}, prefix: {prefix}}}
@@ -88,7 +90,7 @@ class Rehearsal:
         """Send one request and return the whole answer."""
         return httpx.post(self.url + path, json=body, headers=headers, timeout=30)
 
-    def chat(self, text: str, **fields: Any) -> dict[str, Any]:
+    def chat(self, text: Any, **fields: Any) -> dict[str, Any]:
         """Send one chat request and return its answer, which must be good."""
         body = {"messages": [{"role": "user", "content": text}], "max_tokens": 1} | fields
         answer = self.post("/v1/chat/completions", body)
@@ -97,11 +99,11 @@ class Rehearsal:
         return found
 
     def texts(self) -> list[str]:
-        """Return the text of each generating chat request, in order."""
+        """Return the text of each generating request, in order."""
         return [
-            body["messages"][-1]["content"]
+            body["messages"][-1]["content"] if "messages" in body else body["prompt"]
             for path, _, body in self.requests
-            if path == "/v1/chat/completions" and body  # none where the client was interrupted
+            if path.endswith("completions") and body  # none where the client was interrupted
         ]
 
 
@@ -138,11 +140,8 @@ def rehearsal(
         for workload in sets:
             for row, ids in _recalled(workload.folder):
                 known.add(row, ids)
-        simulation = Simulation(
-            settings=wanted,
-            encoding=encoding(),
-            known=known,
-        )
+        spoken = set_encoding(sets[0]) if sets else encoding()
+        simulation = Simulation(settings=wanted, encoding=spoken, known=known)
         listener = listen("127.0.0.1", port)
         running = Rehearsal(f"http://127.0.0.1:{listener.getsockname()[1]}", simulation)
         server = web_server(simulation)

@@ -29,6 +29,7 @@ SETS = {
     "vllm": {"engine": "vllm"},
     "zero": {"cached": ZERO},
     "checks": {"check": 2},
+    "raw": {"encoding": "raw"},
     "groups": {"prefix": "{shared_by: group, groups: 2}", "check": 2},
 }
 
@@ -60,7 +61,7 @@ def rows_sent(running, workload) -> list[str]:
     return [ids[text] for text in running.texts() if text in ids]
 
 
-@pytest.mark.parametrize("name", ["sglang", "vllm", "zero"])
+@pytest.mark.parametrize("name", ["sglang", "vllm", "zero", "raw"])
 def test_a_good_server_is_prepared_and_no_formal_row_is_sent(name):
     workload = a_set(name)
     with rehearsal(workload) as running:
@@ -288,7 +289,7 @@ class Restart:
 
     def after_seeds(self, done: int, total: int) -> None:
         del total
-        if done == 4:  # the flush and three seeds
+        if done == 3:
             for rank in self._ranks:
                 rank.flush()
                 rank.requests = -1000

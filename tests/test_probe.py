@@ -60,7 +60,7 @@ def test_it_sends_no_row_flushes_nothing_and_asks_for_one_token():
     texts = {row.messages[-1].content for row in workload.rows()}
     with rehearsal(workload) as running:
         probed(running)
-    assert not texts & set(running.texts())
+    assert not texts & {text for text in running.texts() if isinstance(text, str)}
     assert not [path for path, _, _ in running.requests if "flush" in path or "reset" in path]
     assert {body["max_tokens"] for _, _, body in running.requests if "prompt" in body} == {1}
 

@@ -251,6 +251,13 @@ def test_a_request_it_does_not_understand_is_refused_with_the_reason(plain, body
     assert answer.json()["message"]
 
 
+def test_text_parts_are_the_same_prompt_as_their_text(plain):
+    parts = plain.chat([{"type": "text", "text": "one two three"}])
+    assert parts["usage"]["prompt_tokens"] == plain.chat("one two three")["usage"]["prompt_tokens"]
+    image = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}
+    assert plain.post("/v1/chat/completions", image).status_code == 400
+
+
 def test_vllm_frames_in_thinking_mode_unless_the_request_says_otherwise(vllm, plain):
     off = {"chat_template_kwargs": {"thinking": False}}
     prompt = len(encoding().prompt_ids((Message("user", "hello there"),)))

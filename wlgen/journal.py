@@ -19,6 +19,7 @@ import orjson
 from wlgen.errors import error
 
 JOURNAL = "prepare.jsonl"
+_CHANGING = ("event", "time", "requests")  # what differs from one run on the same target to the next
 Event = Mapping[str, Any]
 
 
@@ -43,9 +44,10 @@ class History:
         """Take the next event."""
         kind = event["event"]
         if kind == "begin":
-            target = {key: value for key, value in event.items() if key not in ("event", "time")}
+            target = {key: value for key, value in event.items() if key not in _CHANGING}
             if target != self.target:
                 self._forget()
+                self.requests = None
             self.target = target
             self.prepared = False
         elif kind == "flush":
@@ -56,7 +58,8 @@ class History:
             self._ended(event)
         elif kind == "prepared":
             self.prepared = True
-        self.requests = event.get("requests", self.requests)
+        if event.get("requests") is not None:
+            self.requests = event["requests"]
 
     def _ended(self, event: Event) -> None:
         if event["findings"] or not event["success"]:
@@ -68,7 +71,7 @@ class History:
 
     def _forget(self) -> None:
         self.seeded, self.sent, self.passed = {}, set(), set()
-        self.failed, self.prepared, self.requests = False, False, None
+        self.failed, self.prepared = False, False
 
 
 class Journal:

@@ -102,9 +102,7 @@ async def preflight(
 
 def row_prompt(row: Row, encoding: Encoding) -> Prompt:
     """Return what is sent for a row: its messages, or its text where the encoding is no chat."""
-    if encoding.chat:
-        return Prompt(messages=row.messages, template_kwargs=encoding.server_kwargs)
-    return Prompt(text=row.messages[-1].content)
+    return _prompt(row.messages, encoding)
 
 
 def throwaway(encoding: Encoding, words: int) -> tuple[Prompt, list[int]]:
@@ -113,11 +111,14 @@ def throwaway(encoding: Encoding, words: int) -> tuple[Prompt, list[int]]:
         words // 8
     )
     messages = (Message("user", text),)
+    return _prompt(messages, encoding), encoding.prompt_ids(messages)
+
+
+def _prompt(messages: tuple[Message, ...], encoding: Encoding) -> Prompt:
     if encoding.chat:
-        prompt = Prompt(messages=messages, template_kwargs=encoding.server_kwargs)
-    else:
-        prompt = Prompt(text=text)
-    return prompt, encoding.prompt_ids(messages)
+        return Prompt(messages=messages, template_kwargs=encoding.server_kwargs)
+    special = encoding.frame(("user",)).tokens > 0
+    return Prompt(text=messages[-1].content, add_special_tokens=special)
 
 
 async def _tokenized(server: Server, row: Row, encoding: Encoding) -> str:

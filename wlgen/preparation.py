@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Literal, TypeAlias
 
 from wlgen.diagnosis import Diagnosis, Pair
@@ -116,7 +117,7 @@ class Preparation:
             "engine": self._server.engine,
         }
         self._served = requests_before
-        self._write("begin", **target)
+        self._write("begin", **target, requests=requests_before)
         if not (history.seeded or history.passed) or self._wanted.only == "check":
             return False
         reason = ""
@@ -164,14 +165,15 @@ class Preparation:
                 f"not flushed: that would empty rank {min(others)}, too, which was seeded (--fresh does)"
             )
             return
-        self._report("flush")
         started = time.monotonic()
         try:
             await self._server.flush(self._wanted.patience)
         except RequestError as failure:
-            remedy = {"sglang": "", "vllm": "vLLM has this page only with VLLM_SERVER_DEV_MODE=1. "}
-            expected = f"an empty cache. {remedy[self._server.engine]}--no-flush goes on without"
-            raise unusable(f"{self._server.url} flush", failure, expected=expected) from failure
+            remedy = "End other requests, wait longer with --flush-timeout, or go on with --no-flush."
+            if failure.status == HTTPStatus.NOT_FOUND:
+                remedy = "vLLM has this page only with VLLM_SERVER_DEV_MODE=1; --no-flush goes on without."
+            place = f"{self._server.url} flush"
+            raise unusable(place, failure, expected="an empty cache", remedy=remedy) from failure
         self.outcome.flush.seconds += time.monotonic() - started
         self.outcome.flush.requests += 1
         self._write("flush", seconds=self.outcome.flush.seconds)

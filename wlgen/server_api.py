@@ -31,12 +31,16 @@ _BUSY_PAUSE = 0.5  # seconds between tries to flush a server that is busy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What to send: a conversation, or, to a completions route, a text or token ids."""
+    """What to send: a conversation, or, to a completions route, a text or token ids.
+
+    add_special_tokens: whether the server is to add the tokenizer's own around a text (vLLM can be told).
+    """
 
     messages: tuple[Message, ...] = ()
     text: str | None = None
     ids: Sequence[int] | None = None
     template_kwargs: Mapping[str, object] = field(default_factory=dict)
+    add_special_tokens: bool = False
 
 
 class Server:
@@ -183,7 +187,7 @@ class Server:
             ids = prompt.ids
             body["prompt"] = list(ids) if ids is not None else prompt.text
             if self.engine == "vllm":
-                body["add_special_tokens"] = False
+                body["add_special_tokens"] = prompt.add_special_tokens
             return "/v1/completions", body
         body["messages"] = [m._asdict() for m in prompt.messages]
         if prompt.template_kwargs:
@@ -287,15 +291,17 @@ def base_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 
-def unusable(place: str, failure: RequestError, *, expected: str = "an answer") -> WlgenError:
-    """Return the error a person reads for a request that did not end well."""
+def unusable(
+    place: str, failure: RequestError, *, expected: str = "an answer", remedy: str = ""
+) -> WlgenError:
+    """Return the error a person reads for a request that did not end well; remedy: for an HTTP error."""
     remedies: dict[str, str] = {
         "unreachable": "Start the server, or correct --url.",
         "timeout": "Give it more time with --timeout, or look at the server's log.",
         "cut": "The server broke the connection: it may have restarted or run out of memory; see its log.",
         "garbled": "Is --url the address of an OpenAI-compatible server?",
     }
-    remedy = remedies.get(failure.trouble, "See the server's log.")
+    remedy = remedies.get(failure.trouble) or remedy or "See the server's log."
     if failure.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         remedy = f"Set the API key in the environment variable {KEY_VARIABLE}."
     return error(place, expected=expected, found=failure.message, remedy=remedy)

@@ -86,12 +86,19 @@ def json_object(body: bytes) -> dict[str, Any]:
 def parse_messages(fields: Mapping[str, Any]) -> tuple[Message, ...]:
     """Return the conversation of a chat or tokenize body, or refuse it."""
     try:
-        messages = tuple(Message(m["role"], m["content"]) for m in fields["messages"])
+        messages = tuple(Message(m["role"], _content(m["content"])) for m in fields["messages"])
     except (KeyError, TypeError) as failure:
         raise RefusedError(400, "messages: expected a list of {role, content}") from failure
     if not messages or not all(isinstance(part, str) for message in messages for part in message):
         raise RefusedError(400, "messages: expected at least one, with role and content as text")
     return messages
+
+
+def _content(content: Any) -> Any:
+    """Return a message's text; text parts are joined by lines, as vLLM joins them for a text model."""
+    if isinstance(content, list) and all(part["type"] == "text" for part in content):
+        return "\n".join(part["text"] for part in content)
+    return content
 
 
 def _of(fields: Mapping[str, Any], key: str, kind: type, default: Any) -> Any:
