@@ -1,0 +1,94 @@
+"""The command line only translates: exit codes, errors on one line, and nothing heavy before it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from wlgen import cli
+from wlgen.errors import Problem, WlgenError
+
+# Not pydantic: typer imports it by itself.
+HEAVY = [
+    "transformers",
+    "datasets",
+    "torch",
+    "tokenizers",
+    "numpy",
+    "pydantic",
+    "httpx",
+    "starlette",
+    "uvicorn",
+]
+
+
+def exit_of(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> object:
+    """Return the exit code of a command line whose command fails so."""
+
+    def fail() -> None:
+        raise failure
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code
+
+
+def test_bad_input_is_exit_2_and_one_line_a_problem(monkeypatch, capsys):
+    problems = [Problem(place=f"s.yaml:{n}", expected="a", found="b", remedy="Do c.") for n in (1, 2)]
+    assert exit_of(monkeypatch, WlgenError(*problems)) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == (
+        "wlgen: s.yaml:1: expected a, found b. Do c.\nwlgen: s.yaml:2: expected a, found b. Do c.\n"
+    )
+
+
+def test_a_bug_is_exit_70_with_its_traceback(monkeypatch, capsys):
+    assert exit_of(monkeypatch, RuntimeError("broken inside")) == 70
+    shown = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in shown
+    assert "RuntimeError: broken inside" in shown
+    assert shown.endswith("wlgen: this is a bug in wlgen; please report it with the traceback above\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nonsense"], ["build"], ["build", "a", "b"], ["build", "a", "--rank", "x"], ["verify", "--no"]],
+)
+def test_a_wrong_command_line_is_exit_2(arguments):
+    assert CliRunner().invoke(cli.app, arguments).exit_code == 2
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """Return which heavy modules a real process has loaded when its command ends."""
+    code = (
+        "import sys, atexit; from wlgen.cli import main\n"
+        f"atexit.register(lambda: sys.stderr.write('loaded:' + ','.join({HEAVY!r} & sys.modules.keys())))\n"
+        f"sys.argv = ['wlgen', *{list(arguments)!r}]; main()"
+    ).replace(f"{HEAVY!r} &", f"set({HEAVY!r}) &")
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(filter(None, done.stderr.rpartition("loaded:")[2].split(",")))
+
+
+def test_help_loads_nothing_heavy():
+    assert loaded_by("--help") == set()
+    assert loaded_by("build", "--help") == set()
+
+
+def test_list_loads_neither_transformers_nor_datasets():
+    assert not loaded_by("list") & {"transformers", "datasets", "torch", "tokenizers"}
+
+
+def test_list_names_every_kind():
+    shown = CliRunner().invoke(cli.app, ["list"]).output
+    assert (
+        "cache rules: sglang, sglang-dsv4-cuda, sglang-dsv4-npu, vllm, vllm-ascend-dsv4, vllm-dsv4" in shown
+    )
+    assert "encodings: chat-template, deepseek-v4, raw" in shown
