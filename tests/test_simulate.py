@@ -311,6 +311,7 @@ def test_every_bad_line_is_told_at_once(tmp_path):
         (("--rule", "vllm", "--unpinned", "0"), "--dp-ranks beside --unpinned"),
         (("--rule", "vllm", "--unpinned", "2", "--dp-ranks", "2"), "a rank from 0 to 1, found 2"),
         (("--rule", "vllm", "--capacity", "16"), "a capacity of at least 48 tokens"),
+        (("--rule", "vllm", "--chunk", "8"), "--chunk: expected at least one page of 16 tokens"),
         (("--rule", "vllm", "--out", "/nowhere/at/all"), "--out /nowhere/at/all: expected a file"),
     ],
 )

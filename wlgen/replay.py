@@ -67,6 +67,9 @@ def replay(
     own = workload.manifest.cache if workload else None
     rule = choice.resolve(own)
     _check_sending(sending, workload.manifest.dp_ranks if workload else dp_ranks)
+    if chunk < rule.page_size:
+        expected = f"at least one page of {rule.page_size} tokens, or no prompt could start"
+        raise error("--chunk", expected=expected, found=str(chunk))
 
     def requests() -> Iterator[Request]:
         if workload:

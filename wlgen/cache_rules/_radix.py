@@ -8,7 +8,7 @@ import numpy as np
 
 from wlgen.cache_rules import CacheRule, Evicted, Ids, Match
 from wlgen.cache_rules._tree import Live, Node, PageTree
-from wlgen.pages import ceil_to, floor_to
+from wlgen.pages import ceil_to
 
 if sys.byteorder != "little":  # keys would still be right, but nobody has tried
     raise ImportError("wlgen replays caches on little-endian machines only")
@@ -24,6 +24,8 @@ class RadixCache:
     def __init__(self, rule: CacheRule, capacity: int | None = None) -> None:
         self.rule = rule
         self._capacity = capacity
+        self._page = rule.page_size
+        self._ahead = rule.lookahead
         self._width = 8 if rule.speculative else 4  # bytes of a bigram or token
         self._tree = PageTree(rule.page_size * self._width, _same)
 
@@ -48,7 +50,7 @@ class RadixCache:
         total = len(ids) + len(output_ids) - 1
         self._tree.owner += 1
         if self._capacity is not None:
-            room = self.held_len + ceil_to(total, self.rule.page_size) - match.cached_len
+            room = self.held_len + ceil_to(total, self._page) - match.cached_len
             if room > self._capacity:
                 self.evict(room - self._capacity)
         if total > len(ids):
@@ -97,7 +99,7 @@ class RadixCache:
 
     def _whole(self, tokens: int) -> int:
         """Return the bytes of the whole pages that so many tokens fill."""
-        return floor_to(max(0, tokens - self.rule.lookahead), self.rule.page_size) * self._width
+        return max(0, tokens - self._ahead) // self._page * self._page * self._width
 
 
 def _same(live: Live, _at: int) -> tuple[Live, Live]:

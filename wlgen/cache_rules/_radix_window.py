@@ -14,7 +14,7 @@ CHUNK = 8192
 DECODE_INTERVAL = 128  # tokens that leave the window before a decoding request frees them
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Request:
     """A running request. Positions count units of the key: tokens, or bigrams under EAGLE/MTP.
 
@@ -44,13 +44,14 @@ class WindowRadixCache(RadixCache):
     def __init__(self, rule: CacheRule, capacity: int | None = None, chunk: int = CHUNK) -> None:
         super().__init__(rule, capacity)
         self._chunk = chunk
+        self._quantum = rule.hit_quantum
         self._window = rule.sliding_window
         self._last = ceil_to(self._window, rule.page_size)  # what a request's last node may hold
         self._tail = max(self._last, rule.page_size)  # what a running request keeps
 
     def _usable(self, node: Node) -> Node:
         hit: Node | None = None
-        window, quantum = self._window * self._width, self.rule.hit_quantum * self._width
+        window, quantum = self._window * self._width, self._quantum * self._width
         while node.parent is not None:
             if not node.live:
                 hit = None
@@ -62,10 +63,9 @@ class WindowRadixCache(RadixCache):
         return hit or node
 
     def _keep(self, match: Match, key: bytes, total: int) -> None:
-        hit: Node = match.node
         prompt_len = len(match.ids)
-        junction = floor_to(match.held_len, self.rule.hit_quantum)
-        request = _Request(hit=hit, key=key, protected=match.cached_len, junction=junction)
+        junction = match.held_len // self._quantum * self._quantum
+        request = _Request(match.node, key, match.cached_len, junction)
         for end in self._chunk_ends(match.cached_len, prompt_len):
             self._publish(request, end, finished=end == total)
         if total > prompt_len:
@@ -76,8 +76,8 @@ class WindowRadixCache(RadixCache):
     def _chunk_ends(self, start: int, prompt_len: int) -> Iterator[int]:
         """Yield where each prefill chunk ends; only a first chunk that is cut short ends on a page."""
         first = self._chunk
-        if ceil_to(prompt_len - start, self.rule.page_size) > first:
-            first = floor_to(first, self.rule.page_size)
+        if ceil_to(prompt_len - start, self._page) > first:
+            first = floor_to(first, self._page)
         end = min(start + first, prompt_len)
         yield end
         while end < prompt_len:
@@ -86,15 +86,15 @@ class WindowRadixCache(RadixCache):
 
     def _publish(self, request: _Request, tokens: int, *, finished: bool) -> None:
         """Insert the first `tokens` of a request, or only its junction where that is reached now."""
-        ahead = self.rule.lookahead
+        ahead = self._ahead
         junction = request.junction
         branch = request.protected < junction and junction + ahead <= tokens
         units = junction if branch else max(0, tokens - ahead)
-        if self.rule.hit_quantum != self.rule.page_size:
-            units = floor_to(units, self.rule.hit_quantum)
+        if self._quantum != self._page:
+            units = units // self._quantum * self._quantum
         if not finished:
             self._free(request, units - 1)
-        end = floor_to(units, self.rule.page_size)
+        end = units // self._page * self._page
         if end == 0:
             return
         self._insert(request, end)
@@ -109,7 +109,7 @@ class WindowRadixCache(RadixCache):
         if not self._window or before - self._window < request.freed + 1:
             return
         request.freed = max(request.freed, request.protected)
-        freed = floor_to(max(0, before - self._tail), self.rule.page_size)
+        freed = floor_to(max(0, before - self._tail), self._page)
         request.freed = max(request.freed, freed)
 
     def _decode(self, request: _Request, start: int, total: int) -> None:
@@ -141,7 +141,7 @@ class WindowRadixCache(RadixCache):
 
     def _add_leaf(self, parent: Node, key: bytes, stop: int, freed: int) -> Node:
         """Add a leaf, split where its window begins, at its last window, and at each quantum."""
-        tree, start, quantum = self._tree, parent.end, self.rule.hit_quantum * self._width
+        tree, start, quantum = self._tree, parent.end, self._quantum * self._width
         leaf = tree.add(parent, key, stop, stop > freed)
         cuts = [freed, max(freed, stop - self._last * self._width)] if stop > freed else []
         if quantum != tree.page:
