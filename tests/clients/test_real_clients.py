@@ -99,7 +99,7 @@ def block(card: str, heading: str) -> str:
 def _check_sent(workload: Workload, split: str, server: Loopback) -> None:
     rows = {row.id: row for row in workload.rows() if row.split == split}
     assert all(sent.row for sent in server.sent), "a request of no row was sent"
-    assert Counter(sent.row.id for sent in server.sent if sent.row) == Counter(rows)
+    assert Counter(sent.row.id for sent in server.sent if sent.row) == Counter(list(rows))
     for sent in server.sent:
         assert sent.row
         assert sent.rank == sent.row.dp_rank

@@ -49,7 +49,7 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
 aiperf profile --url $URL --model $MODEL --endpoint-type {endpoint} --streaming{header} \\
   --input-file {file} --custom-dataset-type mooncake_trace --dataset-sampling-strategy sequential \\
   --request-count $(wc -l < {file}) --concurrency {limit} \\
-  --use-server-token-count --tokenizer $PWD/{_tokenizer.FOLDER} --output-artifact-dir results/{name}"""
+  --use-server-token-count --tokenizer "$PWD/{_tokenizer.FOLDER}" --output-artifact-dir results/{name}"""
 
     return RunCard(
         source="AIPerf 0.13.0",

@@ -114,13 +114,13 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     """Return the card: one `ais_bench` command a split."""
 
     def of(split: Split, _file: str, name: str) -> str:
-        return f"ais_bench $PWD/{split}.py --mode perf --num-warmups 0 --work-dir $PWD/results/{name}"
+        return f'ais_bench "$PWD/{split}.py" --mode perf --num-warmups 0 --work-dir "$PWD/results/{name}"'
 
     return RunCard(
         source="AISBench 3.1.20260630",
         setup="""
 pip install ais-bench-benchmark==3.1.20260630 "pyarrow<22"  # it pins numpy < 2
-export PYTHONPATH="$PWD" HF_HUB_OFFLINE=1
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" HF_HUB_OFFLINE=1
 export URL=http://127.0.0.1:30000
 export MODEL=                  # empty: the server is asked
 export CONCURRENCY=64 RATE=0   # RATE: requests a second, 0 for as fast as the concurrency lets""",

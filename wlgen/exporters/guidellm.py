@@ -49,7 +49,7 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
         return f"""\
 guidellm run --disable-console --backend "{backend}" \\
   --profile kind=concurrent,streams=$PER_RANK --constraint kind=max_requests,count=$(wc -l < {file}) \\
-  --tokenizer kind=hf_auto,model=$PWD/{_tokenizer.FOLDER} \\
+  --tokenizer "kind=hf_auto,model=$PWD/{_tokenizer.FOLDER}" \\
   --data kind=json_file,path={file} --data-loader kind=pytorch,shuffle=false \\
   --output kind=json,path=results/{name}.json"""
 

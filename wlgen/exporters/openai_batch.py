@@ -32,8 +32,11 @@ def _line(target: Target, prompt: Prompt) -> dict[str, Any]:
 
 def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     """Return the card: `vllm run-batch`, or any batch endpoint."""
+    chat = target.form == "text" and target.is_chat
 
     def of(_split: Split, file: str, name: str) -> str:
+        if not chat:
+            return f"your-batch-service {file} > results/{name}.jsonl"
         return (
             f"vllm run-batch -i {file} -o results/{name}.jsonl --model $MODEL"
             " --enable-prefix-caching --enable-prompt-tokens-details"
@@ -53,6 +56,6 @@ mkdir -p results""",
         limits="""
 - A batch service may retry, reorder, and spread a file over servers: it proves counts, not times.
 - A batch has no headers: where only a header pins (vLLM), each rank's file goes to a server of its own.
-- `vllm run-batch` starts an engine of its own, with an empty cache: join the files to seed and measure in
-  one run, `cat seed.jsonl check.jsonl formal.jsonl`.""",
+- `vllm run-batch` takes chat bodies only, and starts an engine of its own with an empty cache: join the
+  files to seed and measure in one run, `cat seed.jsonl check.jsonl formal.jsonl`.""",
     )

@@ -57,7 +57,7 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
         return f"""\
 python -m sglang.bench_serving --backend sglang-oai-chat --base-url $URL --model $MODEL{header} \\
   --dataset-name openai --dataset-path {file} --num-prompts $(wc -l < {file}) \\
-  --tokenizer $PWD/{_tokenizer.FOLDER} --warmup-requests 0 \\
+  --tokenizer "$PWD/{_tokenizer.FOLDER}" --warmup-requests 0 \\
   --request-rate $RATE --max-concurrency {limit} \\
   --cache-report --output-details --output-file results/{name}.jsonl"""
 

@@ -83,7 +83,7 @@ def _length(target: Target, lens: Sequence[int], *, chat: bool) -> tuple[str, st
     body = extras(target, by_ids=target.form == "ids")
     if len(lens) == 1:
         body["max_completion_tokens" if chat else "max_tokens"] = lens[0]
-        return "--skip-tokenizer-init", shlex.quote(orjson.dumps(body).decode())
-    return f"--custom-output-len -1 --tokenizer $PWD/{_tokenizer.FOLDER}", shlex.quote(
-        orjson.dumps(body).decode()
-    )
+        length = "--skip-tokenizer-init"
+    else:
+        length = f'--custom-output-len -1 --tokenizer "$PWD/{_tokenizer.FOLDER}"'
+    return length, shlex.quote(orjson.dumps(body).decode())
