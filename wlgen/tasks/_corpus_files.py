@@ -164,9 +164,9 @@ def _values(part: _Part, column: str) -> Iterator[str]:
             loaded = datasets.load_dataset(**part.arguments, streaming=True)
             for batch in loaded.iter(batch_size=_BATCH):
                 values = _column(batch, column, part)
-                yield from (
-                    _text(value, rows + n, column, part) for n, value in enumerate(values, 1) if value
-                )
+                for row, value in enumerate(values, rows + 1):
+                    if value is not None:
+                        yield _text(value, row, column, part)
                 rows += len(values)
     except WlgenError:
         raise

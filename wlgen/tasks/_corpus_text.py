@@ -25,7 +25,7 @@ BLOCK = 16_384  # characters encoded at a time
 CONTEXT = 512  # characters around a block that are encoded with it, so that its ends are as inside a text
 BATCH = 16  # blocks encoded together
 MOST_RUN = 200  # characters of a word or of white space: a context must reach beyond it
-FEW = 100  # one in so many characters may be left out
+FEW = 20  # one in so many characters may be left out
 
 _LINE_END = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _LONG = re.compile(rf"(\w{{{MOST_RUN}}})(?=\w)|([^\w\s]{{{MOST_RUN}}})(?=[^\w\s])")

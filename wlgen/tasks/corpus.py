@@ -26,7 +26,7 @@ from wlgen.tasks._corpus_text import CONTEXT, Circle, Ends, Follow, Tokens, safe
 
 _SEAM = 256  # characters beside a seam that are encoded to try it
 _AGREED = 16  # tokens beside it that must be the same
-_DRAWS = 64  # places tried for the start of a stream
+_DRAWS = 16  # places tried for the start of a stream
 _TRIED = 4  # sentences, and words, tried behind each place
 _MOST_ADDED = 64  # words tried in place of a corpus's last tokens
 _SECONDS = 3  # of the tokens that may stand before a stream's text, which are tried
@@ -43,7 +43,7 @@ class Options(Strict):
     column: that holds the text. config, split ("train" where absent), revision: of the data set.
     """
 
-    files: _Text | Annotated[list[_Text], Field(min_length=1)] | None = None
+    files: _Text | list[_Text] | None = None
     dataset: _Text | None = None
     config: _Text | None = None
     split: _Text | None = None
@@ -58,6 +58,8 @@ class Options(Strict):
                 "Write files: corpus/*.jsonl, for example." if self.files is None else "Delete one of them."
             )
             raise refusal(expected="files or dataset", found=found, remedy=remedy)
+        if self.files == []:
+            raise refusal(expected="at least one file", found="an empty list", key="files")
         for key in ("config", "split", "revision"):
             if self.files is not None and getattr(self, key) is not None:
                 raise refusal(
@@ -121,6 +123,9 @@ class Corpus:
         self, stream: Coordinates, tokens: int, follow: Follow, *, ends_body: bool
     ) -> tuple[Chunk, int]:
         """Return a stream's first tokens, and how many of them are words that stand for the corpus's own."""
+        # Most texts have fewer than eight characters a token; the others are found short at the end.
+        if 8 * tokens > self._circle.characters and tokens > self._circle.count_tokens():
+            raise self._too_little(tokens)
         begun = self._begun(stream)
         first = begun.tokens
         ids, ends = first.ids[:tokens], first.ends[:tokens]
@@ -128,7 +133,7 @@ class Corpus:
             rest = self._circle.after(int(first.ends[-1]), tokens - len(first.ids))
             ids, ends = np.concatenate([ids, rest.ids]), np.concatenate([ends, rest.ends])
         if len(ids) < tokens or ends[-1] - begun.start > self._circle.characters:
-            raise self._too_little(tokens, self._circle.count_tokens())
+            raise self._too_little(tokens)
         tried = (
             (self._ended(begun, ids[: tokens - added], ends, (*stream, "end"), added), added)
             for added in (*range(min(tokens, _MOST_ADDED + 1)), tokens)
@@ -163,8 +168,8 @@ class Corpus:
     def _begun(self, stream: Coordinates) -> _Stretch:
         """Return the first stretch, of those that the stream draws, whose tokens join those before."""
         starts = below(words((*stream, "start"), _DRAWS), self._circle.characters).tolist()
-        found = (self._tried(at) for draw in starts for at in self._sentences(draw))
-        begun = next(filter(None, found), None)
+        tried = (self._tried(at) for draw in starts for at in self._sentences(draw))
+        begun = next(filter(None, tried), None)
         if begun is None:
             raise error(
                 f"{self._place} requests.task",
@@ -240,14 +245,13 @@ class Corpus:
         texts = [f"The{lead.text}{second.text}" for second in self._lexicon.seconds[:_SECONDS]]
         return [Follow(text, self._encoding.encode(text)) for text in texts]
 
-    def _too_little(self, tokens: int, found: int) -> WlgenError:
-        source = self._source
-        where = f"the first {MOST_CHARACTERS} characters, the most that is read" if source.cut else ""
+    def _too_little(self, tokens: int) -> WlgenError:
+        cut = f" in the first {MOST_CHARACTERS} characters, which is all that is read" * self._source.cut
         return error(
             f"{self._place} requests.task",
             expected=f"a corpus of at least {tokens} tokens, so that no row repeats itself",
-            found=f"{found} tokens in {where or f'{len(source.texts)} texts'}",
-            remedy="Use shorter requests." if source.cut else "Add text, or use shorter requests.",
+            found=f"{self._circle.count_tokens()} tokens{cut}",
+            remedy="Use shorter requests." if cut else "Add text, or use shorter requests.",
         )
 
     def _unstable(self, stream: Coordinates) -> WlgenError:
