@@ -41,15 +41,14 @@ class WindowBlockCache(BlockCache):
         quantum, tail = self.rule.hit_quantum, self._tail
         full = self._full_hit(held_len, prompt_len)
         end = min(held_len, full + self._peek)
-        first = stop = hit = -1  # the run of kept blocks that is being followed, and the hit at its end
+        first = hit = -1  # where the run of kept blocks that is being followed begins, and the hit at its end
         above: Node | None = node
         while above is not None:
             for start, last in reversed(above.live or ()):
                 if start >= end:
                     continue
                 if last != first:
-                    stop = min(last, end)
-                    hit = floor_to(max(0, stop - self._peek), quantum)
+                    hit = floor_to(max(0, min(last, end) - self._peek), quantum)
                 first = start
                 if hit - first >= tail:
                     return hit
