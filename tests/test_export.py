@@ -228,3 +228,22 @@ def test_a_bad_call_is_one_line_and_exit_2(warm_set: Workload, tmp_path: Path):
     assert done.returncode == 2
     assert done.stderr.startswith("wlgen: --to: expected a known exporter: aiperf, aisbench")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_full_disk_leaves_nothing(warm_set: Workload, tmp_path: Path):
+    limited = f"ulimit -f 4; exec {sys.executable} -c 'from wlgen.cli import main; main()' export"
+    command = f"{limited} {warm_set.folder} --to plain --output {tmp_path / 'out'}"
+    done = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "File too large. Give a writable --output." in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_export_leaves_nothing(warm_set: Workload, tmp_path: Path):
+    def interrupt(done: int, _total: int) -> None:
+        if done > 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(warm_set, "sglang", tmp_path / "out", progress=interrupt)
+    assert list(tmp_path.iterdir()) == []

@@ -183,7 +183,7 @@ class _Reader:
         self._tallies = {(f.split, f.rank): _Tally() for f in files}
         self._done, self._total = 0, sum(f.proof.rows for f in files)
         self._proved = 0
-        self._buffer = max(1 << 16, _READ_AHEAD // len(files))
+        self._buffer = max(1 << 16, _READ_AHEAD // len({f.rank for f in files}))
 
     def prompts(self, thread: Executor, *, apart: bool, ids: bool) -> Iterator[Prompt]:
         """Yield the rows split by split: rank by rank if apart, else the ranks in turn; prove in `thread`."""
