@@ -12,17 +12,7 @@ from wlgen import cli
 from wlgen.errors import Problem, WlgenError
 
 # Not pydantic: typer imports it by itself.
-HEAVY = [
-    "transformers",
-    "datasets",
-    "torch",
-    "tokenizers",
-    "numpy",
-    "pydantic",
-    "httpx",
-    "starlette",
-    "uvicorn",
-]
+HEAVY = ["transformers", "datasets", "torch", "tokenizers", "numpy", "httpx", "starlette", "uvicorn"]
 
 
 def exit_of(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> object:

@@ -88,22 +88,23 @@ def build(
     """
     wanted = _checked_ranks(spec, ranks)
     encoding = load_encoding(spec)
-    plan = solve(spec, encoding, 1)
     with Staging(output, spec.name) as staging:
         staging.check_place()
-        old = _reusable(staging.final, plan, encoding)
+        old = _reusable(staging.final, spec, encoding)
         kept = _proved(old) if old else {}
-        missing = _missing(plan, wanted, old, kept)
-        if old and not missing:
+        if old and not _missing(old.manifest, wanted, kept):
             return Built(workload=old, written=0)
         ready = blueprint(spec, encoding)
+        planned = old.manifest if old else manifest(ready.plan, encoding, (), {})
+        missing = _missing(planned, wanted, kept)
         prover = Prover(ready.plan, ready.lexicon, ready.task, crowded=ready.crowded)
-        rows = _Rows(ready, prover, sum(plan.count(s, r) for s, r in missing), progress)
+        rows = _Rows(ready, prover, sum(ready.plan.count(s, r) for s, r in missing), progress)
         written = [staging.write(split, rank, rows.of(split, rank)) for split, rank in missing]
         proof = _added(prover.finish(), old.manifest.proof if old and kept else {})
         if ready.task.content_sha256 is not None:
             proof["content_sha256"] = ready.task.content_sha256
-        staging.commit(manifest(plan, encoding, [*map(staging.keep, kept.values()), *written], proof))
+        files = [*map(staging.keep, kept.values()), *written]
+        staging.commit(manifest(ready.plan, encoding, files, proof))
     return Built(workload=open_workload(staging.final), written=len(written))
 
 
@@ -164,10 +165,11 @@ def _checked_ranks(spec: Spec, ranks: Sequence[int] | None) -> Sequence[int]:
     return range(spec.dp_ranks) if not ranks else sorted(set(ranks))
 
 
-def _reusable(folder: Path, plan: Plan, encoding: Encoding) -> Workload | None:
-    """Return the set in the folder if it is of this very plan and content, whether or not it is whole."""
+def _reusable(folder: Path, spec: Spec, encoding: Encoding) -> Workload | None:
+    """Return the set in the folder if it is of this very spec and content, whether or not it is whole."""
     try:
         old = open_workload(folder)
+        plan = solve(spec, encoding, 1)
     except WlgenError:
         return None
     found = old.manifest
@@ -195,15 +197,15 @@ def _proved(old: Workload) -> dict[str, FileProof]:
 
 
 def _missing(
-    plan: Plan, wanted: Sequence[int], old: Workload | None, kept: Mapping[str, FileProof]
+    planned: Manifest, wanted: Sequence[int], kept: Mapping[str, FileProof]
 ) -> list[tuple[Split, int]]:
-    """Return the files to write: of the ranks asked for, and of the old set where their hash is wrong."""
-    listed = {file.path for file in old.manifest.files} if old else set()
+    """Return the files to write: of the ranks asked for, and those that the set has with a wrong hash."""
+    listed = {file.path for file in planned.files}
     return [
         (split, rank)
-        for split, rank in _files(range(plan.spec.dp_ranks))
+        for split, rank in _files(range(planned.dp_ranks))
         if (path := row_file(split, rank)) not in kept
-        and (path in listed or (rank in wanted and plan.count(split, rank)))
+        and (path in listed or (rank in wanted and planned.splits[split]["per_rank"][rank]))
     ]
 
 

@@ -31,7 +31,9 @@ def command(
         state = (
             f"{built.written} files written" if built.written else "unchanged, every file proved by its hash"
         )
-        typer.echo(f"{folder}: {state}; {rows} rows for {manifest.dp_ranks} ranks")
+        built_ranks, ranks = len(manifest.ranks), manifest.dp_ranks
+        part = "" if built_ranks == ranks else f" (a part, {built_ranks} of {ranks} ranks)"
+        typer.echo(f"{folder}{part}: {state}; {rows} rows for {ranks} ranks")
         promises = manifest.promises
         typer.echo(
             f"cached: configured {promises.configured:.4%}, aggregate {promises.aggregate:.4%}, "
