@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from wlgen.simulate import Replayed
 class Figures:
     """Cached ratios of some requests: the least, 1 % and 50 % points, the mean, and all tokens together.
 
-    A point is the greatest ratio that no more than that share of the requests lies below.
-    least_len: the least cached_len, tokens.
+    A point is the ratio of the request at that share of the way from the least to the greatest, rounded
+    down. least_len: the least cached_len, tokens.
     """
 
     requests: int
@@ -37,6 +37,7 @@ class Outside:
     count: int
     id: str
     dp_rank: int
+    prompt_len: int
     cached_len: int
     least: int
     most: int
@@ -96,12 +97,15 @@ class Pass:
             self._add_outside(hit, *limits)
 
     def _add_outside(self, hit: Replayed, least: int, most: int) -> None:
-        first = self.outside
+        if self.outside:
+            self.outside = replace(self.outside, count=self.outside.count + 1)
+            return
         self.outside = Outside(
-            count=first.count + 1 if first else 1,
-            id=first.id if first else hit.id,
-            dp_rank=first.dp_rank if first else hit.dp_rank,
-            cached_len=first.cached_len if first else hit.cached_len,
-            least=first.least if first else least,
-            most=first.most if first else most,
+            count=1,
+            id=hit.id,
+            dp_rank=hit.dp_rank,
+            prompt_len=hit.prompt_len,
+            cached_len=hit.cached_len,
+            least=least,
+            most=most,
         )

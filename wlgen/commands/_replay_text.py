@@ -69,10 +69,9 @@ def _pass_lines(one: PassReport, title: str, report: Report) -> Iterator[str]:
         yield f"{ranks:10} " + _figures(figures)
     if one.outside:
         found = one.outside
-        wanted = (
-            f"{found.least} to {found.most}" if found.most < found.least * 2 else f"at least {found.least}"
-        )
-        wanted = f"at most {found.most}" if found.least == 0 else wanted
+        wanted = f"at least {found.least}" if found.least else f"at most {found.most}"
+        if found.least and found.most < found.prompt_len:
+            wanted = f"{found.least} to {found.most}"
         yield (
             f"outside the bound: {found.count} requests, first {found.id} on rank {found.dp_rank}: "
             f"{found.cached_len} cached, {wanted} asked for"
