@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,6 @@ from wlgen.registry import nearest
 
 MOST_CHARACTERS = 8_000_000  # read of a corpus: 2 million tokens of English, 5 million of Chinese
 _LARGE = 4 * MOST_CHARACTERS  # bytes from which a text file has too many characters, whatever they are
-_BATCH = 256
 _FORMATS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _PACKED = (".bz2", ".gz", ".xz", ".zst")  # datasets unpacks them
 _SHOWN = 60  # characters of a bad line in a message
@@ -46,13 +46,17 @@ class Source:
 
 
 class _Part(NamedTuple):
-    """A part of the corpus that `datasets` loads at once. place: what messages call it."""
+    """A part of the corpus that `datasets` loads at once.
+
+    place: what messages call it. batch: rows held at a time. joined: whether they are lines of one text.
+    """
 
     arguments: dict[str, Any]
     format: str
     files: tuple[Path, ...]
     place: str
-    joined: bool = False  # the values are lines of one text
+    batch: int = 16
+    joined: bool = False
 
 
 def read_files(patterns: Sequence[str], column: str, folder: Path, place: str) -> Source:
@@ -114,10 +118,14 @@ def _file_parts(files: Sequence[Path], cache: str, place: str) -> Iterator[_Part
         part = tuple(file for _, file in items)
         names = [glob.escape(str(file.absolute())) for file in part]  # datasets takes names for patterns
         arguments = {"path": kind, "data_files": names, "split": "train", "cache_dir": cache}
-        lines = kind == "text" and number >= 0  # a large file is not held as one text
-        if kind == "text":
-            arguments["sample_by"] = "line" if lines else "document"
-        yield _Part(arguments, kind, part, str(part[0]) if len(part) == 1 else place, lines)
+        part_place = str(part[0]) if len(part) == 1 else place
+        if kind != "text":
+            yield _Part(arguments, kind, part, part_place)
+        elif number < 0:
+            yield _Part({**arguments, "sample_by": "document"}, kind, part, part_place, batch=1)
+        else:  # a large file is never held whole
+            arguments["sample_by"] = "line"
+            yield _Part(arguments, kind, part, part_place, batch=1024, joined=True)
 
 
 def _format(file: Path) -> str:
@@ -162,7 +170,7 @@ def _values(part: _Part, column: str) -> Iterator[str]:
     try:
         with _quiet(datasets.logging):
             loaded = datasets.load_dataset(**part.arguments, streaming=True)
-            for batch in loaded.iter(batch_size=_BATCH):
+            for batch in loaded.iter(batch_size=part.batch):
                 values = _column(batch, column, part)
                 for row, value in enumerate(values, rows + 1):
                     if value is not None:
@@ -210,6 +218,8 @@ def _unreadable(part: _Part, failure: Exception) -> WlgenError:
     """Return the error of a part: where a file's own content tells what is wrong, that."""
     expected, remedy, first_bad = _SAID[part.format]
     for file in part.files:
+        if not os.access(file, os.R_OK):
+            return error(str(file), expected="a file that may be read", found="no permission to read it")
         wrong = first_bad(file) if first_bad and file.suffix.lower() not in _PACKED else None
         if wrong:
             return error(f"{file}:{wrong[0]}", expected=expected, found=wrong[1], remedy=remedy)

@@ -249,7 +249,7 @@ class Corpus:
         cut = f" in the first {MOST_CHARACTERS} characters, which is all that is read" * self._source.cut
         return error(
             f"{self._place} requests.task",
-            expected=f"a corpus of at least {tokens} tokens, so that no row repeats itself",
+            expected=f"a corpus of at least {tokens} tokens, so that no part of a row repeats itself",
             found=f"{self._circle.count_tokens()} tokens{cut}",
             remedy="Use shorter requests." if cut else "Add text, or use shorter requests.",
         )
