@@ -78,6 +78,17 @@ def test_raw_text_goes_to_the_completions_endpoint(tmp_path: Path, client: str):
     assert "/v1/chat" not in (tmp_path / "out/RUN.md").read_text()
 
 
+@pytest.mark.parametrize("added", [False, True])
+def test_vllm_is_told_whether_to_add_special_tokens_to_raw_text(tmp_path: Path, *, added: bool):
+    """It adds a BOS by default, which a set without framing does not count."""
+    encoding = raw("llama2", add_special_tokens=added)
+    rule = {"engine": "vllm", "page_size": 16}
+    spec = spec_of(name="raw", encoding=encoding, cache_rule=rule, formal={"total": 2})
+    export(build(spec, tmp_path).workload, "openai-batch", tmp_path / "out")
+    bodies = [line["body"] for path in (tmp_path / "out/formal").iterdir() for line in lines(path)]
+    assert [body["add_special_tokens"] for body in bodies] == [added, added]
+
+
 @pytest.mark.parametrize("client", sorted(READERS))
 def test_kwargs_of_the_template_go_with_every_chat_request(tmp_path: Path, client: str):
     """Without them vLLM's DeepSeek V4 thinks, and each prompt has 79 tokens more."""

@@ -57,8 +57,9 @@ def extras(target: Target, *, by_ids: bool = False) -> dict[str, Any]:
     if by_ids:  # no template and no tokenizer stand between the ids and the model
         return {"temperature": 0, "ignore_eos": True}
     fields: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
-    if not target.is_chat and not target.pins_in_body:
-        fields["add_special_tokens"] = False  # vLLM's: the set's text is all there is, no BOS added
+    if not target.is_chat and not target.pins_in_body:  # a field of vLLM's, which adds a BOS without it
+        framing = target.manifest.encoding
+        fields["add_special_tokens"] = bool(framing["head_ids"] or framing["tail_ids"])
     return fields | target.template_kwargs
 
 

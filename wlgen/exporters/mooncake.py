@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import xxhash
+
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target
 from wlgen.exporters._requests import grouped
 from wlgen.exporters._run_card import commands
@@ -54,7 +56,7 @@ class Chain:
     def __init__(self, size: int, head_len: int) -> None:
         self._size = size
         self._head_len = head_len  # rows of different groups share the framing head: a block at size 1
-        self._known: dict[tuple[int, bytes], int] = {}
+        self._known: dict[tuple[int, str], int] = {}
         self._next = 0
 
     def hash_ids(self, row: Row, ids: NDArray[np.uint32]) -> list[int]:
@@ -63,7 +65,8 @@ class Chain:
         chained: list[int] = []
         before = -1
         for block in range(max(row.shared_len, self._head_len) // size):
-            key = (before, ids[block * size : (block + 1) * size].tobytes())
+            content = ids[block * size : (block + 1) * size].tobytes()
+            key = (before, xxhash.xxh3_128_hexdigest(content))
             before = self._known.setdefault(key, self._next)
             self._next = max(self._next, before + 1)
             chained.append(before)
