@@ -54,6 +54,7 @@ def test_safe_text_has_no_fault(text):
         ("a\x7fb", "the character '\\x7f' at 1"),
         ("ä\x85b", "the character '\\x85' at 1"),
         ("a \ufffd b", "the character '\ufffd' at 2"),
+        ("a \u2028 b", "the character '\\u2028' at 2"),
         ("so <|end|> it", "the special token '<|end|>' at 3"),
         ("full STOP here", "the special token 'STOP'"),
         ("full STOP; now é", "the special token 'STOP' at 5"),
@@ -77,7 +78,7 @@ def test_the_verdict_is_that_of_each_rule_by_itself(text):
         not text
         or text != text.strip()
         or bool(controls)
-        or any(c in text for c in "{}\ufffd")
+        or any(c in text for c in "{}\ufffd\u2028\u2029")
         or any(token in text for token in SPECIAL if token.strip())
         or unicodedata.normalize("NFC", text) != text
     )

@@ -199,6 +199,11 @@ def test_an_output_that_is_a_file_is_refused(tmp_path):
         build(SPEC, tmp_path / "output")
 
 
+def test_a_name_too_long_for_the_disk_is_refused(tmp_path):
+    with pytest.raises(WlgenError, match="File name too long"):
+        build(SPEC, tmp_path / ("x" * 300))
+
+
 def test_an_output_where_nothing_can_be_made_is_refused():
     with pytest.raises(WlgenError, match="Give a writable --output"):
         build(SPEC, Path("/proc/self"))

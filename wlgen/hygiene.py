@@ -8,8 +8,9 @@ import unicodedata
 
 from wlgen.encodings import Encoding
 
-# Braces are rewritten by clients' templating; controls and U+FFFD do not survive JSON or re-encoding.
-_UNSAFE = re.compile("[{}\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd\ud800-\udfff]")
+# Braces are rewritten by clients' templating; controls and U+FFFD do not survive JSON or re-encoding; at
+# U+2028 and U+2029 some readers of JSONL break a line.
+_UNSAFE = re.compile("[{}\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffd\ud800-\udfff]")
 _PLAIN = (string.ascii_letters + string.digits + " .,:;'!?-()\n").encode()
 
 

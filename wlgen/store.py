@@ -67,10 +67,10 @@ class Staging:
         self._place = output / f".{name}.building"
         self._new = self._place / "new"
         self._old = self._place / "old"
-        self._made = [path for path in (output, *output.parents) if not path.exists()]
 
     def __enter__(self) -> Self:
         with writing(self.final.parent):
+            self._made = [path for path in self._place.parents if not path.exists()]
             self._lock = self._locked()
         with writing(self.final):
             self._settle()
@@ -125,12 +125,14 @@ class Staging:
 
     def check_place(self) -> None:
         """Raise WlgenError where the set's place holds something that is not a built set."""
-        if self.final.exists() and not (self.final / MANIFEST).exists():
+        with writing(self.final):
+            if not self.final.exists() or (self.final / MANIFEST).exists():
+                return
+            found = "other files and no manifest" if self.final.is_dir() else "a file"
             if self.final.is_dir() and not any(self.final.iterdir()):
                 return
-            remedy = "Move it away, or give another --output."
-            found = "other files and no manifest" if self.final.is_dir() else "a file"
-            raise error(str(self.final), expected="a built set or no folder", found=found, remedy=remedy)
+        remedy = "Move it away, or give another --output."
+        raise error(str(self.final), expected="a built set or no folder", found=found, remedy=remedy)
 
     def keep(self, proof: FileProof) -> FileProof:
         """Take a proved file of the set that is being replaced, without copying it where links exist."""
