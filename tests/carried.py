@@ -80,8 +80,8 @@ def _aisbench(line: dict[str, Any], folder: Path, split: str, _rank: int | None)
     text = "{question}"
     for name, value in columns.items():
         text = text.replace(f"{{{name}}}", str(value))
-    rows = {row["text_xxh3"]: row for row in lines(folder / "wlgen_extras.jsonl")}
-    row = rows[xxhash.xxh3_128_hexdigest(text.encode())]
+    rows = {row["json_xxh3"]: row for row in lines(folder / "wlgen_extras.jsonl")}
+    row = rows[xxhash.xxh3_128_hexdigest(json.dumps(text, ensure_ascii=False).encode())]
     header = row["headers"].get("X-data-parallel-rank")
     return Carried(
         split=split,

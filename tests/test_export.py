@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import xxhash
 from carried import lines
 
 from wlgen import export_folder
@@ -36,7 +36,7 @@ def test_the_marker_proves_each_file_and_names_the_set(warm_set: Workload, tmp_p
     assert files.keys() == found.keys() - {"wlgen-export.json"}
     for name, content in found.items():
         if name in files:
-            assert files[name]["sha256"] == hashlib.sha256(content).hexdigest()
+            assert files[name]["xxh3"] == xxhash.xxh3_128_hexdigest(content)
             assert files[name]["bytes"] == len(content)
 
 
@@ -247,3 +247,15 @@ def test_an_interrupted_export_leaves_nothing(warm_set: Workload, tmp_path: Path
     with pytest.raises(KeyboardInterrupt):
         export(warm_set, "sglang", tmp_path / "out", progress=interrupt)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_row_of_another_file_is_refused(warm_set: Workload, copy_of: Copy, tmp_path: Path):
+    """A row says which file it goes to: one that says "../.." must not choose where to write."""
+    workload = copy_of(warm_set)
+    path = workload.folder / "formal/rank-01.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"split":"formal"', b'"split":"../../x"', 1))
+    with pytest.raises(
+        WlgenError, match=r"rank-01.jsonl:1: expected a row of formal, rank 1, found ../../x, rank 1"
+    ):
+        export(workload, "vllm", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

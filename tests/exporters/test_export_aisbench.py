@@ -16,8 +16,10 @@ import audits
 import pytest
 
 from wlgen.cache_rules import CacheRule
+from wlgen.encodings import Message
 from wlgen.errors import WlgenError
-from wlgen.exporters import Target, aisbench
+from wlgen.exporters import Prompt, Target, aisbench
+from wlgen.workload import Row
 
 STUBS = {
     "ais_bench.benchmark.calculators": ["DefaultPerfMetricCalculator"],
@@ -94,12 +96,20 @@ def ais_bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[StockModel]]:
     sys.modules.pop("wlgen_aisbench", None)
 
 
+def spoken_rows() -> list[Row]:
+    """Return rows whose texts JSON escapes and Unicode does not leave alone."""
+    added = '\n"quoted" \\ 好\t'
+    return [
+        replace(row, messages=(Message("user", row.messages[0].content + added),)) for row in audits.rows()
+    ]
+
+
 def exported(folder: Path, engine: str = "sglang", **encoding: Any) -> Path:
-    """Write an export of the small rows into a folder, as wlgen does."""
+    """Write an export of the rows into a folder, as wlgen does."""
     rule = CacheRule(name=engine, engine=engine, page_size=128, hit_quantum=128)  # type: ignore[arg-type]
     manifest = replace(audits.manifest(), cache=rule, encoding={**audits.manifest().encoding, **encoding})
     target = Target(manifest=manifest, form="text", folder=folder.as_posix(), tokenizer=b"{}")
-    for name, chunks in aisbench.files(((row, None) for row in audits.rows()), target):
+    for name, chunks in aisbench.files(map(Prompt.of, spoken_rows()), target):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"".join(chunks))
     return folder
@@ -179,7 +189,7 @@ def sent_together(model: Any, texts: list[str]) -> list[Output]:
 def test_requests_in_flight_together_keep_their_own_rank_in_the_body(
     ais_bench: type[StockModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    rows = audits.rows()
+    rows = spoken_rows()
     model = model_of(exported(tmp_path), monkeypatch)
     sent_together(model, [row.messages[0].content for row in rows])
     ranks = {text: body["routed_dp_rank"] for _, body, text in ais_bench.posted}
@@ -190,7 +200,7 @@ def test_requests_in_flight_together_keep_their_own_rank_in_the_body(
 def test_a_set_for_vllm_is_pinned_by_header_alone(
     ais_bench: type[StockModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    rows = audits.rows()
+    rows = spoken_rows()
     model = model_of(exported(tmp_path, "vllm"), monkeypatch)
     sent_together(model, [row.messages[0].content for row in rows])
     ranks = {text: headers["X-data-parallel-rank"] for headers, _, text in ais_bench.posted}
@@ -200,7 +210,7 @@ def test_a_set_for_vllm_is_pinned_by_header_alone(
 
 @pytest.mark.usefixtures("ais_bench")
 def test_what_the_server_reported_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    row = audits.rows()[-1]
+    row = spoken_rows()[-1]
     (output,) = sent_together(model_of(exported(tmp_path), monkeypatch), [row.messages[0].content])
     kept = output.extra_perf_data
     assert (kept["wl_id"], kept["dp_rank"]) == (row.id, row.dp_rank)
@@ -213,7 +223,7 @@ def test_cached_tokens_that_are_not_reported_are_not_kept_as_zero(
     ais_bench: type[StockModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     ais_bench.events = [{"choices": [], "usage": {"prompt_tokens": 9}}]
-    text = audits.rows()[0].messages[0].content
+    text = spoken_rows()[0].messages[0].content
     (output,) = sent_together(model_of(exported(tmp_path), monkeypatch), [text])
     assert "cached_tokens" not in output.extra_perf_data
 
@@ -222,7 +232,7 @@ def test_a_changed_text_is_not_sent(
     ais_bench: type[StockModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Templating that rewrites a prompt would measure another prompt."""
-    text = audits.rows()[0].messages[0].content + " "
+    text = spoken_rows()[0].messages[0].content + " "
     (output,) = sent_together(model_of(exported(tmp_path), monkeypatch), [text])
     assert not ais_bench.posted
     assert not output.success
@@ -246,6 +256,6 @@ def test_a_brace_in_a_text_is_refused():
     """AISBench would replace {idx} in a prompt without a word."""
     message = audits.rows()[0].messages[0]._replace(content="what is {idx}")
     target = Target(manifest=audits.manifest(), form="text", folder="/x", tokenizer=b"{}")
-    made = aisbench.files(iter([(audits.row("check", 0, 0, messages=(message,)), None)]), target)
+    made = aisbench.files([Prompt.of(audits.row("check", 0, 0, messages=(message,)))], target)
     with pytest.raises(WlgenError, match="row check-r00-000000: expected a text without braces"):
         list(next(iter(made))[1])

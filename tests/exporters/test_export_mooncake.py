@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wlgen.export import export
+from wlgen.exporters import Prompt
 from wlgen.exporters.mooncake import Chain
 from wlgen.recall import prompt_ids
 from wlgen.workload import Workload
@@ -75,7 +76,7 @@ def test_ids_are_chained_for_any_block_size(size: int, shared: int, lengths: lis
         unique = np.full(own, 10_000 + number, dtype=np.uint32)
         ids = np.concatenate([head, prefix, unique])
         row = audits.row("formal", 0, number, shared_len=shared, prompt_len=len(ids), group=str(group))
-        seen.append((ids, chain.hash_ids(row, ids)))
+        seen.append((ids, chain.hash_ids(Prompt.of(row, ids))))
     for (a, one), (b, two) in combinations(seen, 2):
         assert _same(one, two) == _equal_blocks(a, b, size)
         tail = set(one[_same(one, two) :])
@@ -86,5 +87,5 @@ def test_memory_grows_with_what_is_shared_alone():
     chain = Chain(16, 2)
     for number in range(50):
         ids = np.concatenate([np.arange(160), np.full(1600, 10_000 + number)]).astype(np.uint32)
-        chain.hash_ids(audits.row("formal", 0, number, shared_len=160, prompt_len=1760), ids)
+        chain.hash_ids(Prompt.of(audits.row("formal", 0, number, shared_len=160, prompt_len=1760), ids))
     assert len(chain._known) == 10

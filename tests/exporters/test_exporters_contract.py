@@ -15,6 +15,7 @@ import pytest
 
 from wlgen import exporters, readers, registry
 from wlgen.cache_rules import CacheRule
+from wlgen.encodings import Message
 from wlgen.errors import WlgenError
 from wlgen.exporters import Exporter, File, Portion, Prompt, Target
 from wlgen.workload import SPLITS
@@ -41,7 +42,7 @@ def prompts(client: str, form: str, formal: int = 4) -> Iterator[Prompt]:
     if not target(form).apart(found.ONE_FILE_A):
         rows.sort(key=lambda row: (SPLITS.index(row.split), row.id.rsplit("-", 1)[1], row.dp_rank))
     for row in rows:
-        yield row, np.arange(row.prompt_len, dtype=np.uint32) if with_ids else None
+        yield Prompt.of(row, np.arange(row.prompt_len, dtype=np.uint32) if with_ids else None)
 
 
 def consume(made: Iterator[File]) -> None:
@@ -90,10 +91,10 @@ def test_rows_are_read_lazily_and_all_of_them(client: str, form: str):
 
     written = 0
     for name, chunks in exporter(client).files(counted(), target(form)):
-        for _ in chunks:
+        for chunk in chunks:
             rows_file = name.endswith(".jsonl") and "extras" not in name
-            written += rows_file
             assert not rows_file or read <= written + 1
+            written += rows_file and bytes(chunk).endswith(b"\n")
     assert read == written == len(audits.rows(30))
 
 
@@ -112,9 +113,9 @@ def test_each_line_is_json_and_no_text_is_escaped_away(client: str, form: str):
     text = '他说"好"。\n"quoted" \\ back'
 
     def spoken() -> Iterator[Prompt]:
-        for number, (row, ids) in enumerate(prompts(client, form)):
-            message = row.messages[0]._replace(content=f"{text} {number}")
-            yield replace(row, messages=(message,)), ids
+        for number, prompt in enumerate(prompts(client, form)):
+            message = Message("user", f"{text} {number}")
+            yield Prompt.of(replace(prompt.row(), messages=(message,)), prompt.ids)
 
     made = exporter(client).files(spoken(), target(form))
     content = b"".join(
@@ -153,9 +154,9 @@ def test_rows_of_several_messages_are_refused_by_clients_of_one_text(client: str
     roles = cycle(["system", "user"])
 
     def conversation() -> Iterator[Prompt]:
-        for row, ids in prompts(client, "text"):
-            message = row.messages[0]
-            yield replace(row, messages=tuple(message._replace(role=r) for r in islice(roles, 2))), ids
+        for prompt in prompts(client, "text"):
+            (said,) = prompt.messages
+            yield replace(prompt, messages=tuple(said._replace(role=r) for r in islice(roles, 2)))
 
     with pytest.raises(WlgenError, match="row seed-r00-000000: expected one user message"):
         consume(exporter(client).files(conversation(), target("text")))
@@ -163,8 +164,8 @@ def test_rows_of_several_messages_are_refused_by_clients_of_one_text(client: str
 
 def test_two_output_lengths_in_a_run_by_ids_are_refused_by_vllm():
     def uneven() -> Iterator[Prompt]:
-        for number, (row, ids) in enumerate(prompts("vllm", "ids")):
-            yield replace(row, output_len=64 + number if row.split == "formal" else 1), ids
+        for number, prompt in enumerate(prompts("vllm", "ids")):
+            yield replace(prompt, output_len=64 + number if prompt.split == "formal" else 1)
 
     with pytest.raises(
         WlgenError, match=r"row formal-r00-000001: expected output_len 68: .* one length a run"

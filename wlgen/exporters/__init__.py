@@ -7,17 +7,76 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
+import orjson
+
+from wlgen.encodings import Message
 from wlgen.workload import Manifest, Row, Split
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Prompt: TypeAlias = "tuple[Row, NDArray[np.uint32] | None]"
-File: TypeAlias = tuple[str, Iterator[bytes]]
+Chunk: TypeAlias = bytes | memoryview
+File: TypeAlias = tuple[str, Iterator[Chunk]]
 FileUnit: TypeAlias = Literal["split", "rank", "rank where pinned by header"]
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A text as the JSON string that it is, quotes and escapes included: written without decoding it."""
+
+    raw: Chunk
+
+    @property
+    def text(self) -> str:
+        """The text itself, decoded."""
+        decoded: str = orjson.loads(self.raw)
+        return decoded
+
+
+class Said(NamedTuple):
+    """One message of a prompt, its content not decoded."""
+
+    role: str
+    content: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A row as exporters see it: the fields of Row, its texts not decoded, and its ids where a form has them.
+
+    ids: shape (prompt_len,). To decode 128K prompts and encode them again is most of a naive export.
+    """
+
+    id: str
+    split: Split
+    dp_rank: int
+    group: str
+    round: int
+    messages: tuple[Said, ...]
+    body_len: int
+    prompt_len: int
+    shared_len: int
+    cached_len: int
+    output_len: int
+    prompt_sha256: str
+    ids: NDArray[np.uint32] | None = None
+
+    @classmethod
+    def of(cls, row: Row, ids: NDArray[np.uint32] | None = None) -> Prompt:
+        """Return the prompt of a row."""
+        said = tuple(Said(role, Json(orjson.dumps(content))) for role, content in row.messages)
+        return cls(**{name: getattr(row, name) for name in FIELDS} | {"messages": said, "ids": ids})
+
+    def row(self) -> Row:
+        """Return the row, its texts decoded."""
+        messages = tuple(Message(role, content.text) for role, content in self.messages)
+        return Row(**{name: getattr(self, name) for name in FIELDS} | {"messages": messages})
+
+
+FIELDS = tuple(Row.__dataclass_fields__)  # of a row, in the order of its keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +173,7 @@ class Exporter(Protocol):
     ONE_FILE_A: FileUnit
 
     def files(self, prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
-        """Yield each file's relative name and its bytes; a file is consumed before the next is asked for.
+        """Yield each file's relative name and its chunks; a file is consumed before the next is asked for.
 
         The prompts are consumed lazily. WlgenError names the first row the client cannot carry.
         """

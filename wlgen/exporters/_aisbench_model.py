@@ -29,13 +29,14 @@ class _Pinned:
         # The key comes from the environment: AISBench writes its config, and a key in it, to disk.
         super().__init__(**{**settings, "api_key": os.environ.get("OPENAI_API_KEY", "")})
         with EXTRAS.open(encoding="utf-8") as lines:
-            self._rows = {row.pop("text_xxh3"): row for row in map(json.loads, lines)}
+            self._rows = {row.pop("json_xxh3"): row for row in map(json.loads, lines)}
 
     async def generate(
         self, input_data: Any, max_out_len: int, output: Any, session: Any = None, **rest: Any
     ) -> Any:
         """Send one row once; a text that is not a row's is not sent, and its record says so."""
-        row = self._rows.get(xxhash.xxh3_128_hexdigest(str(input_data).encode()))
+        as_json = json.dumps(str(input_data), ensure_ascii=False)
+        row = self._rows.get(xxhash.xxh3_128_hexdigest(as_json.encode()))
         if row is None:
             output.error_info = "wlgen: the text of this request is not that of any row: not sent"
             return output

@@ -3,53 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from itertools import chain, groupby
+from typing import Any
 
 import orjson
 
 from wlgen.errors import error
-from wlgen.workload import Row, row_file
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from wlgen.exporters import File, Prompt, Target
+from wlgen.exporters import Chunk, File, Json, Prompt, Target
+from wlgen.workload import row_file
 
 RANK_HEADER = "X-data-parallel-rank"
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 
 
+_HERE = "\x00"  # stands for a Json while the rest of a line is encoded; no id, name or number holds it
+_HERE_ENCODED = orjson.dumps(_HERE)
+_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
+
+
 def grouped(prompts: Iterable[Prompt], line: Callable[[Prompt], object], *, apart: bool) -> Iterator[File]:
     """Yield a JSONL file a split, or a split and rank, with one line a row."""
 
     def name(prompt: Prompt) -> str:
-        row = prompt[0]
-        return row_file(row.split, row.dp_rank) if apart else f"{row.split}.jsonl"
+        return row_file(prompt.split, prompt.dp_rank) if apart else f"{prompt.split}.jsonl"
 
     for path, group in groupby(prompts, key=name):
-        yield path, map(json_line, map(line, group))
+        yield path, chain.from_iterable(json_line(line(prompt)) for prompt in group)
 
 
-def json_line(value: object) -> bytes:
-    """Return one JSONL line; arrays of ids are written from their memory."""
-    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
+def json_line(value: object) -> Iterator[Chunk]:
+    """Yield the chunks of one JSONL line: texts as they stand in the set, ids from their memory."""
+    texts: list[Chunk] = []
+
+    def hold(found: object) -> str:
+        if not isinstance(found, Json):
+            raise TypeError(f"{type(found).__name__} in a line")
+        texts.append(found.raw)
+        return _HERE
+
+    first, *others = orjson.dumps(value, hold, _OPTIONS).split(_HERE_ENCODED)
+    yield first
+    for text, rest in zip(texts, others, strict=True):
+        yield text
+        yield rest
 
 
-def messages(row: Row) -> list[dict[str, str]]:
-    """Return the row's messages as a chat client sends them."""
-    return [{"role": role, "content": content} for role, content in row.messages]
+def messages(prompt: Prompt) -> list[dict[str, object]]:
+    """Return the prompt's messages as a chat client sends them."""
+    return [{"role": role, "content": content} for role, content in prompt.messages]
 
 
-def one_text(row: Row, *, client: str, remedy: str) -> str:
-    """Return the text of a row that is one user message; WlgenError for a client that can send only that."""
-    if len(row.messages) == 1 and row.messages[0].role == "user":
-        return row.messages[0].content
-    found = f"{len(row.messages)} messages ({', '.join(role for role, _ in row.messages)})"
+def one_text(prompt: Prompt, *, client: str, remedy: str) -> Json:
+    """Return the text of one user message; WlgenError for a client that can send only that."""
+    if len(prompt.messages) == 1 and prompt.messages[0].role == "user":
+        return prompt.messages[0].content
+    found = f"{len(prompt.messages)} messages ({', '.join(role for role, _ in prompt.messages)})"
     expected = f"one user message: {client} sends one text a request"
-    raise error(f"row {row.id}", expected=expected, found=found, remedy=remedy)
+    raise error(f"row {prompt.id}", expected=expected, found=found, remedy=remedy)
 
 
 def extras(target: Target, *, by_ids: bool = False) -> dict[str, Any]:
@@ -63,21 +74,21 @@ def extras(target: Target, *, by_ids: bool = False) -> dict[str, Any]:
     return fields | target.template_kwargs
 
 
-def rank(row: Row, target: Target) -> dict[str, Any]:
+def rank(prompt: Prompt, target: Target) -> dict[str, Any]:
     """Return what pins the row in a body: {"routed_dp_rank": r} for SGLang, {} for vLLM."""
-    return {"routed_dp_rank": row.dp_rank} if target.pins_in_body else {}
+    return {"routed_dp_rank": prompt.dp_rank} if target.pins_in_body else {}
 
 
-def request(row: Row, ids: NDArray[np.uint32] | None, target: Target) -> tuple[str, dict[str, Any]]:
+def request(prompt: Prompt, target: Target) -> tuple[str, dict[str, Any]]:
     """Return the route and the whole body of a row: chat messages, or a completion by text or by ids."""
     body: dict[str, Any] = {"model": target.model} if target.model else {}
-    fields = extras(target, by_ids=ids is not None)
-    if ids is not None:
-        route, body["prompt"] = COMPLETIONS, ids
+    fields = extras(target, by_ids=prompt.ids is not None)
+    if prompt.ids is not None:
+        route, body["prompt"] = COMPLETIONS, prompt.ids
     elif target.is_chat:
-        route, body["messages"] = CHAT, messages(row)
+        route, body["messages"] = CHAT, messages(prompt)
     else:
         remedy = "Export it to a client that takes token ids."
-        route, body["prompt"] = COMPLETIONS, one_text(row, client="a completion", remedy=remedy)
+        route, body["prompt"] = COMPLETIONS, one_text(prompt, client="a completion", remedy=remedy)
     stream = {"stream": True, "stream_options": {"include_usage": True}}
-    return route, {**body, "max_tokens": row.output_len, **stream, **fields, **rank(row, target)}
+    return route, {**body, "max_tokens": prompt.output_len, **stream, **fields, **rank(prompt, target)}

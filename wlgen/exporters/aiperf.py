@@ -25,15 +25,14 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
 
 
 def _line(target: Target, prompt: Prompt) -> dict[str, Any]:
-    row, ids = prompt
-    if ids is not None:
-        return {"session_id": row.id, "payload": request(row, ids, target)[1]}
+    if prompt.ids is not None:
+        return {"session_id": prompt.id, "payload": request(prompt, target)[1]}
     if target.is_chat:
-        text: dict[str, Any] = {"messages": messages(row)}
+        text: dict[str, Any] = {"messages": messages(prompt)}
     else:
-        text = {"text_input": one_text(row, client="a completion", remedy="Export it with --form ids.")}
-    extra = {**extras(target), **rank(row, target)}
-    return {"session_id": row.id, **text, "output_length": row.output_len, "extra": extra}
+        text = {"text_input": one_text(prompt, client="a completion", remedy="Export it with --form ids.")}
+    extra = {**extras(target), **rank(prompt, target)}
+    return {"session_id": prompt.id, **text, "output_length": prompt.output_len, "extra": extra}
 
 
 def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:

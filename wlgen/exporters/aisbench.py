@@ -11,10 +11,10 @@ from typing import Any
 import xxhash
 
 from wlgen.errors import error
-from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
+from wlgen.exporters import Chunk, File, FileUnit, Form, Json, Portion, Prompt, RunCard, Target, _tokenizer
 from wlgen.exporters._requests import RANK_HEADER, extras, json_line, one_text, rank
 from wlgen.exporters._run_card import commands
-from wlgen.workload import Row, Split
+from wlgen.workload import Split
 
 FORMS = (Form(name="text", about="JSONL, a config a split and a model class", tokenizer=True),)
 ONE_FILE_A: FileUnit = "split"
@@ -60,10 +60,10 @@ summarizer = dict(attr="performance", type=DefaultPerfSummarizer, calculator=dic
 
 def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
     """Yield <split>.jsonl and <split>.py, then the extras of all rows, the model class and a tokenizer."""
-    extra_lines: list[bytes] = []
-    for split, group in groupby(prompts, key=lambda prompt: prompt[0].split):
+    extra_lines: list[Chunk] = []
+    for split, group in groupby(prompts, key=lambda prompt: prompt.split):
         longest = [1]
-        yield f"{split}.jsonl", _lines((row for row, _ in group), target, extra_lines, longest)
+        yield f"{split}.jsonl", _lines(group, target, extra_lines, longest)
         yield f"{split}.py", iter((_config(split, target, min(longest[0], _LONGEST)).encode(),))
     yield "wlgen_extras.jsonl", iter(extra_lines)
     source = resources.files("wlgen.exporters").joinpath("_aisbench_model.py").read_bytes()
@@ -72,27 +72,32 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
 
 
 def _lines(
-    rows: Iterable[Row], target: Target, extra_lines: list[bytes], longest: list[int]
-) -> Iterator[bytes]:
+    prompts: Iterable[Prompt], target: Target, extra_lines: list[Chunk], longest: list[int]
+) -> Iterator[Chunk]:
     """Yield the rows' lines; appends each row's extras, and keeps the longest output length in longest[0]."""
-    for row in rows:
-        text = one_text(row, client="AISBench", remedy="Export it to sglang, aiperf or evalscope.")
-        if "{" in text:
+    for prompt in prompts:
+        text = one_text(prompt, client="AISBench", remedy="Export it to sglang, aiperf or evalscope.")
+        if b"{" in bytes(text.raw):
             remedy = "Export it to another client."
             found = "a '{', which AISBench's templating may rewrite"
-            raise error(f"row {row.id}", expected="a text without braces", found=found, remedy=remedy)
-        extra_lines.append(json_line(_extra(row, text, target)))
-        longest[0] = max(longest[0], row.output_len)
+            raise error(f"row {prompt.id}", expected="a text without braces", found=found, remedy=remedy)
+        extra_lines.extend(json_line(_extra(prompt, text, target)))
+        longest[0] = max(longest[0], prompt.output_len)
         # Never an `answer` column: see _CONFIG. Columns AISBench does not know are ignored.
-        yield json_line({"question": text, "max_tokens": row.output_len, "wl_id": row.id})
+        identity = {"wl_id": prompt.id, "dp_rank": prompt.dp_rank}
+        yield from json_line({"question": text, "max_tokens": prompt.output_len, **identity})
 
 
-def _extra(row: Row, text: str, target: Target) -> dict[str, Any]:
-    headers = {} if target.pins_in_body else {RANK_HEADER: str(row.dp_rank)}
-    # Not sha256: it would be a third of the export's time. AISBench has xxhash through datasets.
-    digest = xxhash.xxh3_128_hexdigest(text.encode())
-    identity = {"text_xxh3": digest, "wl_id": row.id, "dp_rank": row.dp_rank}
-    return {**identity, "body": rank(row, target), "headers": headers}
+def _extra(prompt: Prompt, text: Json, target: Target) -> dict[str, Any]:
+    headers = {} if target.pins_in_body else {RANK_HEADER: str(prompt.dp_rank)}
+    # XXH3 of the JSON as it stands: neither decoded nor sha256, which would double the export's time.
+    # AISBench has xxhash through datasets.
+    identity = {
+        "json_xxh3": xxhash.xxh3_128_hexdigest(text.raw),
+        "wl_id": prompt.id,
+        "dp_rank": prompt.dp_rank,
+    }
+    return {**identity, "body": rank(prompt, target), "headers": headers}
 
 
 def _config(split: Split, target: Target, longest: int) -> str:

@@ -27,12 +27,11 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
     second = count()
 
     def line(prompt: Prompt) -> dict[str, Any]:
-        row, _ = prompt
-        body = request(row, None, target)[1]
+        body = request(prompt, target)[1]
         if target.form == "text":
             return body
-        headers = {RANK_HEADER: str(row.dp_rank)}
-        identity = {"request_id": row.id, "completion_tokens": row.output_len}
+        headers = {RANK_HEADER: str(prompt.dp_rank)}
+        identity = {"request_id": prompt.id, "completion_tokens": prompt.output_len}
         return {"body": body, "timestamp": next(second), "headers": headers, **identity}
 
     return grouped(prompts, line, apart=_apart(target))

@@ -25,11 +25,10 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
 
 def _line(target: Target, prompt: Prompt) -> dict[str, Any]:
     # One text column only: guidellm joins two with a space, or makes one a system message.
-    row, _ = prompt
     if target.is_chat:
-        return {"messages": messages(row), "output_tokens_count": row.output_len}
-    text = one_text(row, client="guidellm", remedy="Export it to vllm with --form ids.")
-    return {"prompt": text, "output_tokens_count": row.output_len}
+        return {"messages": messages(prompt), "output_tokens_count": prompt.output_len}
+    text = one_text(prompt, client="guidellm", remedy="Export it to vllm with --form ids.")
+    return {"prompt": text, "output_tokens_count": prompt.output_len}
 
 
 def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:

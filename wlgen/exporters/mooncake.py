@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import xxhash
 
@@ -12,12 +12,7 @@ from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Targ
 from wlgen.exporters._requests import grouped
 from wlgen.exporters._run_card import commands
 from wlgen.pages import ceil_to
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from wlgen.workload import Row, Split
+from wlgen.workload import Split
 
 FORMS = (
     Form(name="blocks", about="hash_ids of 512-token blocks, as in the public traces", ids=True),
@@ -34,11 +29,8 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
     chain, second = Chain(size, len(target.manifest.encoding["head_ids"])), count()
 
     def line(prompt: Prompt) -> dict[str, Any]:
-        row, ids = prompt
-        if ids is None:
-            raise TypeError("a trace is made from token ids")
-        hashes = chain.hash_ids(row, ids)
-        lengths = {"input_length": row.prompt_len, "output_length": row.output_len}
+        hashes = chain.hash_ids(prompt)
+        lengths = {"input_length": prompt.prompt_len, "output_length": prompt.output_len}
         return {"timestamp": next(second) * 1000, **lengths, "hash_ids": hashes, **kind}
 
     return grouped(prompts, line, apart=target.apart(ONE_FILE_A))
@@ -59,12 +51,14 @@ class Chain:
         self._known: dict[tuple[int, str], int] = {}
         self._next = 0
 
-    def hash_ids(self, row: Row, ids: NDArray[np.uint32]) -> list[int]:
+    def hash_ids(self, prompt: Prompt) -> list[int]:
         """Return the ids of the row's blocks, ceil(prompt_len / size) of them; remembers the shared ones."""
-        size = self._size
+        size, ids = self._size, prompt.ids
+        if ids is None:
+            raise TypeError("a trace is made from token ids")
         chained: list[int] = []
         before = -1
-        for block in range(max(row.shared_len, self._head_len) // size):
+        for block in range(max(prompt.shared_len, self._head_len) // size):
             content = ids[block * size : (block + 1) * size].tobytes()
             key = (before, xxhash.xxh3_128_hexdigest(content))
             before = self._known.setdefault(key, self._next)

@@ -24,10 +24,9 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
 
 
 def _line(target: Target, prompt: Prompt) -> dict[str, Any]:
-    row, ids = prompt
-    route, body = request(row, ids, target)
+    route, body = request(prompt, target)
     del body["stream"], body["stream_options"]  # a batch is answered whole
-    return {"custom_id": row.id, "method": "POST", "url": route, "body": body}
+    return {"custom_id": prompt.id, "method": "POST", "url": route, "body": body}
 
 
 def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:

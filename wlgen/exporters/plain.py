@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target
+from wlgen.exporters import FIELDS, File, FileUnit, Form, Portion, Prompt, RunCard, Target
 from wlgen.exporters._requests import grouped, messages
 from wlgen.exporters._run_card import commands
 from wlgen.workload import Split
@@ -25,9 +25,8 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
 
 
 def _line(prompt: Prompt) -> dict[str, Any]:
-    row, ids = prompt
-    fields = {name: getattr(row, name) for name in row.__dataclass_fields__} | {"messages": messages(row)}
-    return fields if ids is None else fields | {"input_ids": ids}
+    fields = {name: getattr(prompt, name) for name in FIELDS} | {"messages": messages(prompt)}
+    return fields if prompt.ids is None else fields | {"input_ids": prompt.ids}
 
 
 def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:

@@ -35,16 +35,15 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
 
 
 def _line(target: Target, prompt: Prompt) -> dict[str, Any]:
-    row, ids = prompt
     line = {
-        "messages": messages(row),
-        "max_tokens": row.output_len,
-        "rid": row.id,
+        "messages": messages(prompt),
+        "max_tokens": prompt.output_len,
+        "rid": prompt.id,
         "stream_options": {"include_usage": True},
         **extras(target),
-        **rank(row, target),
+        **rank(prompt, target),
     }
-    return line if ids is None else line | {"input_ids": ids}
+    return line if prompt.ids is None else line | {"input_ids": prompt.ids}
 
 
 def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:

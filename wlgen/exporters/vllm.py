@@ -26,15 +26,15 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
     lengths: dict[Split, int] = {}
 
     def line(prompt: Prompt) -> dict[str, Any]:
-        row, ids = prompt
-        if ids is None:
-            text = one_text(row, client="vllm bench serve", remedy="Export it with --form ids.")
-            return {"prompt": text, "output_tokens": row.output_len}
-        if lengths.setdefault(row.split, row.output_len) != row.output_len:
-            expected = f"output_len {lengths[row.split]}: without a tokenizer the client has one length a run"
+        length = prompt.output_len
+        if prompt.ids is None:
+            text = one_text(prompt, client="vllm bench serve", remedy="Export it with --form ids.")
+            return {"prompt": text, "output_tokens": length}
+        if (first := lengths.setdefault(prompt.split, length)) != length:
+            expected = f"output_len {first}: without a tokenizer the client has one length a run"
             remedy = "Export it with --form text, or to aiperf."
-            raise error(f"row {row.id}", expected=expected, found=str(row.output_len), remedy=remedy)
-        return {"prompt": ids, "output_tokens": row.output_len}
+            raise error(f"row {prompt.id}", expected=expected, found=str(length), remedy=remedy)
+        return {"prompt": prompt.ids, "output_tokens": length}
 
     yield from grouped(prompts, line, apart=target.apart(ONE_FILE_A))
     if target.tokenizer:
