@@ -177,4 +177,9 @@ def _recall(workload: Workload) -> Callable[[Prompt], NDArray[np.uint32]]:
     from wlgen.recall import Recall  # noqa: PLC0415 (half the time of a small export; most forms do without)
 
     recall = Recall(workload)
-    return lambda prompt: recall.ids(prompt.row())
+
+    def ids(prompt: Prompt) -> NDArray[np.uint32]:
+        composed = recall.composed(prompt.split, prompt.dp_rank, prompt.prompt_sha256)
+        return recall.encoded(prompt.row()) if composed is None else composed
+
+    return ids

@@ -42,10 +42,17 @@ class Recall:
 
     def ids(self, row: Row) -> Ids:
         """Return the row's prompt ids, shape (prompt_len,); WlgenError where none have its prompt_sha256."""
-        plan = self._plan(row)
+        composed = self.composed(row.split, row.dp_rank, row.prompt_sha256)
+        return self.encoded(row) if composed is None else composed
+
+    def composed(self, split: Split, dp_rank: int, prompt_sha256: str) -> Ids | None:
+        """Return the ids that the next row of a file composes to, if they have this sha256."""
+        plan = self._plan(split, dp_rank)
         composed = self._composer.compose(plan) if self._composer and plan else None
-        if composed and composed.prompt_sha256 == row.prompt_sha256:
-            return composed.prompt_ids
+        return composed.prompt_ids if composed and composed.prompt_sha256 == prompt_sha256 else None
+
+    def encoded(self, row: Row) -> Ids:
+        """Return the ids of the row's text; WlgenError where they have not its prompt_sha256."""
         ids = np.array(self._encoding.prompt_ids(row.messages), dtype=np.uint32)
         if hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest() != row.prompt_sha256:
             raise error(
@@ -56,8 +63,8 @@ class Recall:
             )
         return ids
 
-    def _plan(self, row: Row) -> RowPlan | None:
-        file = (row.split, row.dp_rank)
+    def _plan(self, split: Split, dp_rank: int) -> RowPlan | None:
+        file = (split, dp_rank)
         if file not in self._plans:
             self._plans[file] = self._ready.plan.rows(*file) if self._ready else iter(())
         return next(self._plans[file], None)

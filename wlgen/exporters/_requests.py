@@ -42,11 +42,14 @@ def json_line(value: object) -> Iterator[Chunk]:
         texts.append(found.raw)
         return _HERE
 
-    first, *others = orjson.dumps(value, hold, _OPTIONS).split(_HERE_ENCODED)
-    yield first
-    for text, rest in zip(texts, others, strict=True):
+    line = orjson.dumps(value, hold, _OPTIONS)
+    rest, view = 0, memoryview(line)
+    for text in texts:
+        here = line.index(_HERE_ENCODED, rest)
+        yield view[rest:here]
         yield text
-        yield rest
+        rest = here + len(_HERE_ENCODED)
+    yield view[rest:]
 
 
 def messages(prompt: Prompt) -> list[dict[str, object]]:
