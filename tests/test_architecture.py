@@ -16,18 +16,18 @@ KINDS = ("encodings", "cache_rules", "tasks", "exporters", "readers")
 LAYERS = """
 errors pages streams strict words windows number_text causes
 registry places disk journal
-validate yaml_nodes export_folder encodings cache_rules readers shapes
+validate yaml_nodes encodings cache_rules readers shapes
 hygiene lexicon server_replies results figures
 tasks server_api spec
 spec_file workload rule_choice
 plan findings exporters reencode sharing schedule preflight
-solve openings join diagnosis simulate
+solve openings join diagnosis simulate export_folder
 compose verify infer_rule audited prepare_causes request_lines hit_figures
 prove store audit fitting preparation
 build probe report
 outline recall prepare
-export rehearse replay_input
-replay
+export_rows replay_input rehearse
+export replay
 commands
 cli
 """

@@ -23,7 +23,7 @@ from typer.testing import CliRunner, Result
 from wlgen.cli import app
 
 WLGEN = [sys.executable, "-c", "from wlgen.cli import main; main()"]
-BIG = {"body_len": 2000, "formal": {"total": 2000}}  # built in a second or two
+BIG = {"body_len": 2000, "formal": {"total": 1500}}  # built in a second or two
 
 
 def write_spec(place: Path, **changes: Any) -> Path:
