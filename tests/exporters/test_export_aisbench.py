@@ -252,6 +252,13 @@ def test_raw_text_takes_the_completions_model(tmp_path: Path):
     assert "import WlgenCompletions as ModelCls" in (exported(tmp_path, chat=False) / "formal.py").read_text()
 
 
+def test_a_folder_that_a_shell_would_split_is_refused():
+    """AISBench starts its task through a shell, by a path that it does not quote, and waits for it for ever."""
+    target = Target(manifest=audits.manifest(), form="text", folder="/my runs/out", tokenizer=b"{}")
+    with pytest.raises(WlgenError, match="--output: expected a path that a shell need not quote"):
+        next(aisbench.files(map(Prompt.of, audits.rows()), target))
+
+
 def test_a_brace_in_a_text_is_refused():
     """AISBench would replace {idx} in a prompt without a word."""
     message = audits.rows()[0].messages[0]._replace(content="what is {idx}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from itertools import groupby
@@ -60,6 +61,10 @@ summarizer = dict(attr="performance", type=DefaultPerfSummarizer, calculator=dic
 
 def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
     """Yield <split>.jsonl and <split>.py, then the extras of all rows, the model class and a tokenizer."""
+    if shlex.quote(target.folder) != target.folder:
+        # Its task would not start, and the client would wait for it without end.
+        expected = "a path that a shell need not quote: AISBench gives it to one as it is"
+        raise error("--output", expected=expected, found=target.folder, remedy="Give another --output.")
     extra_lines: list[Chunk] = []
     for split, group in groupby(prompts, key=lambda prompt: prompt.split):
         longest = [1]
