@@ -253,7 +253,7 @@ def test_raw_text_takes_the_completions_model(tmp_path: Path):
 
 
 def test_a_folder_that_a_shell_would_split_is_refused():
-    """AISBench starts its task through a shell, by a path that it does not quote, and waits for it for ever."""
+    """AISBench starts its task through a shell, by a path that it does not quote, and waits without end."""
     target = Target(manifest=audits.manifest(), form="text", folder="/my runs/out", tokenizer=b"{}")
     with pytest.raises(WlgenError, match="--output: expected a path that a shell need not quote"):
         next(aisbench.files(map(Prompt.of, audits.rows()), target))
