@@ -55,12 +55,13 @@ def outline(ready: Blueprint) -> dict[str, Any]:
 def lines(ready: Blueprint) -> list[str]:
     """Return the outline as a person reads it."""
     plan, rule, said = ready.plan, ready.spec.cache, outline(ready)
-    promises = said["promises"]
+    promises, end = said["promises"], "least" if plan.warm else "most"
     head, tail = said["framing"]["head"], said["framing"]["tail"]
     rows = [
         f"{split:<7} {at['rows']:>6} rows ({_per_rank(at['per_rank'])} a rank)  prompt {at['prompt_len']}, "
         f"cached {at['cached_len']}, output {at['output_len']}"
         for split, at in said["splits"].items()
+        if at["rows"]
     ]
     return [
         f"{said['name']}: {ready.spec.dp_ranks} ranks, rule {rule.name}, page {rule.page_size}, "
@@ -81,7 +82,7 @@ def lines(ready: Blueprint) -> list[str]:
         "promises",
         f"  configured      {promises['configured'] * 100:.4f} %",
         f"  aggregate       {percent(plan.cached_len, plan.prompt_len)}",
-        f"  each request    {percent(plan.cached_len, plan.prompt_len)} at least",
+        f"  each request    {percent(plan.cached_len, plan.prompt_len)} at {end}",
         f"to write about {said['bytes'] / 1e6:.1f} MB",
     ]
 
