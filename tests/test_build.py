@@ -159,6 +159,16 @@ def test_one_damaged_file_is_built_again_alone(whole, copied, tmp_path, damage):
     assert verify(open_workload(folder), full=True).findings == []
 
 
+def test_the_counts_of_a_proof_add_up_and_others_are_left_out(whole, copied, tmp_path):
+    content = orjson.loads((copied / "manifest.json").read_bytes())
+    content["proof"]["seams"] = "many"
+    (copied / "manifest.json").write_bytes(orjson.dumps(content))
+    (copied / "formal/rank-01.jsonl").unlink()
+    proof, before = build(SPEC, tmp_path).workload.manifest.proof, whole.workload.manifest.proof
+    assert proof["whole_rows"] > before["whole_rows"]
+    assert type(proof["seams"]) is int
+
+
 def test_a_damaged_file_of_another_rank_is_built_again_too(whole, copied, tmp_path):
     """Else a set would be called proved that is not."""
     (copied / "check/rank-02.jsonl").write_bytes(b"")

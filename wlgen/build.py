@@ -175,7 +175,7 @@ def _reusable(folder: Path, spec: Spec, encoding: Encoding) -> Workload | None:
     found = old.manifest
     if found != manifest(plan, encoding, found.files, found.proof):
         return None
-    return old if found.proof.get("content_sha256") == _content_sha256(plan.spec) else None
+    return old if found.proof.get("content_sha256") == _content_sha256(spec) else None
 
 
 def _content_sha256(spec: Spec) -> str | None:
@@ -211,5 +211,5 @@ def _missing(
 
 def _added(proof: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
     """Return a proof with what an earlier build of the kept files counted."""
-    counts = ("prefixes", "seams", "whole_rows")
-    return {**proof, **{name: proof[name] + old.get(name, 0) for name in counts}}
+    counted = (name for name in ("prefixes", "seams", "whole_rows") if type(old.get(name)) is int)
+    return {**proof, **{name: proof[name] + old[name] for name in counted}}
