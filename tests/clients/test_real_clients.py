@@ -64,7 +64,9 @@ def test_a_real_client_sends_each_row_once_and_its_results_hold(
         for split in ("seed", "check", "formal"):
             server.sent.clear()
             ran = run(card, split, server, environment)
-            assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-4000:]
+            said = ran.stdout[-4000:] + ran.stderr[-4000:]
+            assert ran.returncode == 0, said
+            assert server.sent, said
             _check_sent(workload, split, server)
     answer = audited(card, out)
     promises = {finding["promise"] for finding in answer["findings"]}
