@@ -68,7 +68,7 @@ def _loaded(path: str) -> Any:
 def server_ids(encoding: dict[str, Any], messages: list[dict[str, str]]) -> list[int]:
     """Return the ids of a prompt as an OpenAI-compatible server encodes it."""
     if encoding["name"] == "deepseek-v4":
-        return _deepseek_ids(messages)
+        return list(packaged_tokenizer()[0].encode(deepseek_text(messages), add_special_tokens=False).ids)
     tokenizer = _loaded(encoding["path"])
     if encoding["name"] == "raw":
         (message,) = messages
@@ -81,12 +81,12 @@ def server_ids(encoding: dict[str, Any], messages: list[dict[str, str]]) -> list
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
-def _deepseek_ids(messages: list[dict[str, str]]) -> list[int]:
+def deepseek_text(messages: list[dict[str, str]]) -> str:
+    """Return a prompt as DeepSeek's own renderer writes it."""
     conversation = recipe.Conversation(
         [recipe.UserMessage(m["content"]) for m in messages], thinking_mode=False
     )
-    prompt = recipe.DeepseekV4Encoding().render_conversation(conversation).prompt
-    return list(packaged_tokenizer()[0].encode(prompt, add_special_tokens=False).ids)
+    return str(recipe.DeepseekV4Encoding().render_conversation(conversation).prompt)
 
 
 def _token_exact(manifest: dict[str, Any], row: dict[str, Any], ids: list[int]) -> Iterator[str]:
