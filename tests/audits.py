@@ -14,7 +14,7 @@ from wlgen.cache_rules import CacheRule
 from wlgen.encodings import Message
 from wlgen.findings import Promised
 from wlgen.readers import Result
-from wlgen.workload import FORMAT, FileProof, Manifest, Promises, Row, Split, row_file
+from wlgen.workload import FORMAT, OPTIONAL_KEYS, FileProof, Manifest, Promises, Row, Split, row_file
 
 PROMPT, SHARED, CACHED, OUTPUT = 2052, 1664, 1664, 64
 RULE = CacheRule(name="sglang", engine="sglang", page_size=128, hit_quantum=128)
@@ -84,7 +84,8 @@ def write_set(folder: Path, content: Iterable[Row] | None = None) -> Path:
 
 def line(each: Row) -> dict[str, Any]:
     """Return the keys of a row's JSONL line, in order."""
-    fields = {name: getattr(each, name) for name in Row.__dataclass_fields__}
+    values = ((name, getattr(each, name)) for name in Row.__dataclass_fields__)
+    fields = {name: value for name, value in values if name not in OPTIONAL_KEYS or value is not None}
     return fields | {"messages": [message._asdict() for message in each.messages]}
 
 

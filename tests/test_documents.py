@@ -12,7 +12,8 @@ from wlgen import spec_file
 from wlgen.build import blueprint
 from wlgen.cli import app
 from wlgen.encodings import Encoding, deepseek_v4
-from wlgen.plan import Plan
+from wlgen.plan import Plan, RowPlan
+from wlgen.workload import Split
 
 ROOT = Path(__file__).parent.parent
 SPECS = sorted(ROOT.glob("specs/*.yaml"))
@@ -30,6 +31,10 @@ def plan_of(name: str) -> Plan:
     return blueprint(spec_file.load(ROOT / "specs" / f"{name}.yaml"), deepseek()).plan
 
 
+def rows_of(plan: Plan, split: Split) -> list[RowPlan]:
+    return [row for rank in range(plan.spec.dp_ranks) for row in plan.rows(split, rank)]
+
+
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_every_shipped_spec_is_named_as_its_file_and_plans(path):
     spec = spec_file.load(path)
@@ -39,8 +44,9 @@ def test_every_shipped_spec_is_named_as_its_file_and_plans(path):
 
 def test_the_warm_set_is_that_of_the_design():
     plan = plan_of("warm-128k")
-    assert (plan.spec.requests.body_len, plan.prompt_len) == (131072, 131076)
-    assert plan.cached_len == 118784 == 928 * 128 == 58 * 2048
+    formal = {(row.body_len, row.prompt_len, row.cached_len) for row in rows_of(plan, "formal")}
+    assert formal == {(131072, 131076, 118784)}
+    assert {row.cached_len for row in rows_of(plan, "check")} == {928 * 128} == {58 * 2048}
     assert plan.spec.dp_ranks == 16
     assert [sum(plan.count(split, rank) for rank in range(16)) for split in ("formal", "seed", "check")] == [
         640,
@@ -52,12 +58,14 @@ def test_the_warm_set_is_that_of_the_design():
     assert {row.output_len for split in ("seed", "check") for row in plan.rows(split, 3)} == {1}
     assert f"{plan.promises.per_request_min:.6f}" == "0.906222"
     assert plan.promises.configured == 0.9
-    assert plan.spec.requests.task.name == "copy"
+    assert plan.spec.requests[0].task.name == "copy"
 
 
 def test_the_zero_set_is_that_of_the_design():
     plan = plan_of("zero-16k")
-    assert (plan.spec.requests.body_len, plan.prompt_len, plan.cached_len) == (16384, 16388, 0)
+    for split in ("check", "formal"):
+        found = {(row.body_len, row.prompt_len, row.cached_len) for row in rows_of(plan, split)}
+        assert found == {(16384, 16388, 0)}
     assert [sum(plan.count(split, rank) for rank in range(16)) for split in ("formal", "seed", "check")] == [
         640,
         0,
@@ -69,7 +77,7 @@ def test_the_zero_set_is_that_of_the_design():
 
 def test_the_quickstart_is_small():
     plan = plan_of("quickstart")
-    assert sum(plan.count("formal", rank) for rank in range(plan.spec.dp_ranks)) * plan.prompt_len < 100_000
+    assert sum(row.prompt_len for row in rows_of(plan, "formal")) < 100_000
 
 
 @pytest.mark.parametrize("name", COMMANDS)

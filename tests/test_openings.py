@@ -22,7 +22,7 @@ SMALL = {"encoding": {"name": "raw", "path": str(wordy(40))}, "task": "words", "
 
 
 def segment(ordinal: int, tokens: int = 9) -> Segment:
-    return Segment(stream=("row", ordinal), ordinal=ordinal, tokens=tokens, shared=False)
+    return Segment(stream=("row", ordinal), ordinal=ordinal, tokens=tokens, kind="own")
 
 
 def test_streams_have_a_lead_of_their_own():
@@ -119,4 +119,4 @@ def test_a_plan_of_many_rows_is_judged_without_composing_them():
     """Leads of a hundredth turn are found without counting through the ninety-nine before."""
     spec = spec_of(encoding=raw("bert"), formal={"total": 20000}, task="words", body_len=64)
     lexicon = Lexicon(load_encoding(spec), 1)
-    assert 18000 < crowded_rows(solve(spec, framed(0, 0), 2), lexicon) < 20000
+    assert 18000 < crowded_rows(solve(spec, framed(0, 0), lambda *_: 2), lexicon) < 20000

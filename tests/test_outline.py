@@ -6,7 +6,8 @@ import pytest
 from sets import spec_of, wordy
 
 from wlgen.build import blueprint, build
-from wlgen.outline import lines, outline
+from wlgen.outline import outline
+from wlgen.outline_text import lines
 from wlgen.spec import Spec
 
 TINY = {"encoding": {"name": "raw", "path": str(wordy(400))}, "task": "words"}

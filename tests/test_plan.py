@@ -17,7 +17,7 @@ ZERO = {"max_tokens": 0}
 
 
 def plan_of(**changes: Any) -> Plan:
-    return solve(spec_of(**changes), framed(2, 2), 3)
+    return solve(spec_of(**changes), framed(2, 2), lambda *_: 3)
 
 
 def rows_of(plan: Plan, *splits: str) -> list[RowPlan]:
@@ -37,7 +37,7 @@ def test_a_row_says_everything_about_itself():
     assert (row.prompt_len, row.body_len, row.shared_len, row.cached_len) == (324, 320, 176, 176)
     assert (row.output_len, row.passage_len) == (8, 8)
     ((prefix, own),) = [message.segments for message in row.messages]
-    assert (prefix.tokens, prefix.shared, own.tokens, own.shared) == (174, True, 146, False)
+    assert (prefix.tokens, prefix.kept, own.tokens, own.kept) == (174, True, 146, False)
 
 
 def test_the_lengths_of_a_prompt_add_up():
@@ -45,7 +45,7 @@ def test_the_lengths_of_a_prompt_add_up():
     for row in rows_of(plan_of()):
         (segments,) = [message.segments for message in row.messages]
         assert 2 + sum(segment.tokens for segment in segments) + 2 == row.prompt_len
-        assert 2 + sum(segment.tokens for segment in segments if segment.shared) == row.shared_len
+        assert 2 + sum(segment.tokens for segment in segments if segment.kept) == row.shared_len
         assert row.body_len == row.prompt_len - 4
 
 
@@ -54,7 +54,7 @@ def test_a_zero_set_has_no_prefix_no_seeds_and_one_group():
     assert rows_of(plan, "seed") == []
     for row in rows_of(plan):
         ((own,),) = [message.segments for message in row.messages]
-        assert (own.shared, own.tokens, row.group, row.shared_len, row.cached_len) == (
+        assert (own.kept, own.tokens, row.group, row.shared_len, row.cached_len) == (
             False,
             320,
             "none",
@@ -113,12 +113,12 @@ def test_the_output_of_checks_is_the_specs():
 
 def test_a_first_seed_finds_nothing_and_a_second_one_the_prefix():
     plan = plan_of(dp_ranks=1, seed={"per_rank": 2}, prefix={"shared_by": "group", "groups": 2})
-    assert [row.cached_len for row in plan.rows("seed", 0)] == [0, 0, 176, 176]
+    assert [row.cached_len for row in plan.rows("seed", 0)] == [0, 176, 0, 176]
 
 
 def test_a_seed_of_another_group_finds_the_pages_of_the_framing_head():
     spec = spec_of(dp_ranks=1, prefix={"shared_by": "group", "groups": 2}, formal={"total": 2})
-    plan = solve(spec, framed(40, 2), 3)
+    plan = solve(spec, framed(40, 2), lambda *_: 3)
     assert [row.cached_len for row in plan.rows("seed", 0)] == [0, 32]
 
 
@@ -212,4 +212,8 @@ def test_a_later_round_has_fresh_rows_over_the_same_prefix():
 def test_the_three_promises(cached, configured):
     plan = plan_of(cached=cached)
     assert plan.promises.configured == configured
-    assert plan.promises.aggregate == plan.promises.per_request_min == plan.cached_len / 324
+    assert (
+        plan.promises.aggregate
+        == plan.promises.per_request_min
+        == next(plan.rows("formal", 0)).cached_len / 324
+    )

@@ -13,15 +13,18 @@ from sets import content_of, framed
 
 from wlgen import spec_file
 from wlgen.errors import WlgenError
-from wlgen.plan import Plan
-from wlgen.solve import in_pages, solve
-from wlgen.spec import Cached, Spec
+from wlgen.plan import RowPlan
+from wlgen.refusals import in_pages
+from wlgen.solve import solve
+from wlgen.spec import Cached, Requests, Spec
 
 COPY_1024 = 1090  # about what the task copy needs beside its passage of 1024 tokens
 
 
-def plan_of(*, head=2, tail=2, own=2, **changes: Any) -> Plan:
-    return solve(spec_file.from_content(content_of(**changes), "spec"), framed(head, tail), own)
+def plan_of(*, head=2, tail=2, own=2, split="formal", **changes: Any) -> RowPlan:
+    """Return the first row of a split, which says what the plan is."""
+    plan = solve(spec_file.from_content(content_of(**changes), "spec"), framed(head, tail), lambda *_: own)
+    return next(plan.rows(split, 0))
 
 
 def refusal(**changes: Any) -> str:
@@ -128,13 +131,18 @@ def grid() -> Iterator[Spec]:
         yield spec_file.from_content(content_of(body_len=body_len, seed={"per_rank": 2}, **changes), "s")
 
 
+def only(spec: Spec) -> Requests:
+    (requests,) = spec.requests
+    return requests
+
+
 def with_body(spec: Spec, body_len: int) -> Spec:
-    return replace(spec, requests=replace(spec.requests, body_len=body_len))
+    return replace(spec, requests=(replace(only(spec), body_len=body_len),))
 
 
-def solved(spec: Spec, own: int) -> Plan | WlgenError:
+def solved(spec: Spec, own: int) -> RowPlan | WlgenError:
     try:
-        return solve(spec, framed(2, 2), own)
+        return next(solve(spec, framed(2, 2), lambda *_: own).rows("formal", 0))
     except WlgenError as refused:
         return refused
 
@@ -142,12 +150,12 @@ def solved(spec: Spec, own: int) -> Plan | WlgenError:
 def test_the_least_passing_prefix_is_the_one_that_trying_every_length_finds():
     found = expected = 0
     for spec in grid():
-        prompt_len = spec.requests.body_len + 4
-        least = spec.requests.cached.min_ratio * prompt_len
+        prompt_len = only(spec).body_len + 4
+        least = only(spec).cached.min_ratio * prompt_len
         tried = (n for n in range(3, prompt_len - 3) if spec.cache.cached_len(n, prompt_len) >= least)
         plan = solved(spec, 2)
-        assert (plan.shared_len if isinstance(plan, Plan) else None) == next(tried, None), spec.content
-        found, expected = found + isinstance(plan, Plan), expected + 1
+        assert (plan.shared_len if isinstance(plan, RowPlan) else None) == next(tried, None), spec.content
+        found, expected = found + isinstance(plan, RowPlan), expected + 1
     assert 200 < found < expected
 
 
@@ -161,11 +169,13 @@ def test_each_remedy_passes_and_no_nearer_body_does():
         remedies = dict(REMEDY.findall(failure.problems[0].remedy))
         if "min_ratio" in remedies:
             cached = Cached(min_ratio=float(remedies["min_ratio"]))
-            assert isinstance(solved(replace(spec, requests=replace(spec.requests, cached=cached)), 9), Plan)
+            assert isinstance(
+                solved(replace(spec, requests=(replace(only(spec), cached=cached),)), 9), RowPlan
+            )
         works = int(remedies["body_len"])
-        assert isinstance(solved(with_body(spec, works), 9), Plan)
-        away = abs(works - spec.requests.body_len)
-        for nearer in range(max(1, spec.requests.body_len - away + 1), spec.requests.body_len + away):
+        assert isinstance(solved(with_body(spec, works), 9), RowPlan)
+        away = abs(works - only(spec).body_len)
+        for nearer in range(max(1, only(spec).body_len - away + 1), only(spec).body_len + away):
             assert isinstance(solved(with_body(spec, nearer), 9), WlgenError), (spec.content, nearer)
 
 
@@ -220,7 +230,7 @@ def test_a_zero_set_too_short_for_its_task_is_refused_with_the_length_that_fits(
     ],
 )
 def test_a_short_seed_is_the_prefix_and_just_enough(rule, seed_len):
-    assert plan_of(**WARM, cache_rule=rule, cached={"min_ratio": 0.9}).seed_len == seed_len
+    assert plan_of(**WARM, cache_rule=rule, cached={"min_ratio": 0.9}, split="seed").prompt_len == seed_len
 
 
 def test_one_full_seed_of_a_hybrid_rule_is_refused_and_two_are_not():

@@ -51,19 +51,19 @@ def after(old: str, new: str, text: str = WARM) -> list[str]:
 def test_the_sketch_of_the_grammar_loads():
     spec = spec_file.parse(WARM, "s.yaml")
     assert (spec.name, spec.random_seed, spec.dp_ranks, spec.place) == ("warm-128k", 20261018, 16, "s.yaml")
-    assert (spec.encoding.name, spec.cache.name, spec.requests.task.name) == (
+    assert (spec.encoding.name, spec.cache.name, spec.requests[0].task.name) == (
         "deepseek-v4",
         "sglang-dsv4-npu",
         "copy",
     )
-    assert spec.requests.cached.min_ratio == Fraction(9, 10)
+    assert spec.requests[0].cached.min_ratio == Fraction(9, 10)
     assert (spec.splits.seed, spec.splits.formal.rows(16)) == (SeedSplit(per_rank=1, shape="short"), 640)
 
 
 def test_defaults():
     spec = spec_file.parse(LEAST, "s.yaml")
     assert (spec.random_seed, spec.dp_ranks, spec.encoding.name) == (0, 1, "deepseek-v4")
-    assert (spec.requests.prefix.shared_by, spec.requests.task.name) == ("all", "copy")
+    assert (spec.requests[0].prefix.shared_by, spec.requests[0].task.name) == ("all", "copy")
     assert (spec.splits.check.per_rank, spec.splits.check.output_len) == (1, 1)
 
 
@@ -237,7 +237,7 @@ def test_missing_keys_stand_at_the_line_of_the_mapping_that_lacks_them():
         "s.yaml:2 cache: expected the key cache",
         "s.yaml:3 requests.body_len: expected the key body_len",
         "s.yaml:3 requests.output_len: expected the key output_len",
-        "s.yaml:5 requests.cached: expected min_ratio, tokens or max_tokens",
+        "s.yaml:5 requests.cached: expected one of min_ratio, tokens, max_tokens, aggregate, cold",
         "s.yaml:6 splits.formal: expected the key formal",
     ]
     assert said("name: x")[0].endswith("Add it, for example `cache: {rule: sglang}`.")
@@ -280,7 +280,7 @@ def test_missing_keys_stand_at_the_line_of_the_mapping_that_lacks_them():
             "{tokens: 1, max_tokens: 2}",
             (
                 "9 requests.cached: expected max_tokens alone, found tokens and max_tokens. "
-                "max_tokens bounds a set from above, the other two from below: keep one side."
+                "Only min_ratio and tokens, which both bound a row from below, may stand together."
             ),
         ),
         (
@@ -416,7 +416,7 @@ def test_fewer_rows_than_ranks_with_prefixes_of_their_own():
 
 def test_more_groups_than_the_rows_of_one_rank():
     text = LEAST.replace("cached:", "prefix: {shared_by: group, groups: 41}, cached:")
-    assert spec_file.parse(text.replace("41", "40"), "s.yaml").requests.prefix.groups == 40
+    assert spec_file.parse(text.replace("41", "40"), "s.yaml").requests[0].prefix.groups == 40
     (problem,) = said(text)
     assert problem.startswith(
         "s.yaml:3 requests.prefix.groups: expected at most one group for each of the 40 "

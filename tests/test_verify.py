@@ -196,12 +196,8 @@ def test_a_prefix_that_is_shorter_for_one_row_is_found(warm_set, copy_of, full):
     edit_rows(workload, change)
     (finding,) = found(workload, full=full)
     shared_len = next(warm_set.rows(["formal"])).shared_len
-    assert finding == Finding(
-        id=ROW,
-        promise="shared_len",
-        expected=f"the first {shared_len} tokens of seed-r00-000001",
-        got="others",
-    )
+    assert (finding.id, finding.promise, finding.expected) == (ROW, "shared_len", shared_len)
+    assert finding.got < shared_len
 
 
 def test_groups_that_share_a_prefix_are_found(warm_set, copy_of):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from fractions import Fraction
 from typing import Any
 
@@ -53,7 +53,7 @@ def refusal(line: bytes) -> str:
 def test_a_row_is_its_line():
     row = parse_row(orjson.dumps(LINE), place="test")
     assert row == Row(**LINE | {"messages": (Message("user", "The river.\n春"),)})
-    assert [field.name for field in fields(Row)] == list(LINE)
+    assert [field.name for field in fields(Row) if field.default is MISSING] == list(LINE)
 
 
 def test_a_row_is_known_by_the_hash_of_its_last_message():
@@ -160,7 +160,7 @@ def as_json(manifest: Manifest) -> dict[str, Any]:
     return orjson.loads(orjson.dumps(manifest))
 
 
-@pytest.mark.parametrize("key", [field.name for field in fields(Manifest)])
+@pytest.mark.parametrize("key", [field.name for field in fields(Manifest) if field.default is MISSING])
 def test_a_manifest_of_other_types_is_refused(warm_set, key):
     content = as_json(warm_set.manifest)
     for value in (None, 5, "x", [], {}, [5]):

@@ -17,12 +17,11 @@ from wlgen.openings import crowded_rows
 from wlgen.plan import LEAD, Plan
 from wlgen.prove import Prover
 from wlgen.solve import solve
-from wlgen.spec import Spec
+from wlgen.spec import Kind, Spec
 from wlgen.store import Staging
 from wlgen.tasks import Task
 from wlgen.workload import (
     FORMAT,
-    SPLITS,
     FileProof,
     Manifest,
     Split,
@@ -35,18 +34,26 @@ from wlgen.workload import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
-    """A spec made ready: its encoding, lexicon, task and plan. crowded: rows that share their first token."""
+    """A spec made ready: its encoding, lexicon, plan, and the task of each class.
+
+    crowded: rows that share their first token.
+    """
 
     spec: Spec
     encoding: Encoding
     lexicon: Lexicon
-    task: Task
+    tasks: tuple[Task, ...]
     plan: Plan
     crowded: int
 
+    @property
+    def content_sha256(self) -> str | None:
+        """The hash of the text that the tasks read from outside of the spec, None where they read none."""
+        return _together(task.content_sha256 for task in self.tasks)
+
     def composer(self) -> Composer:
         """Return a composer of the plan's rows."""
-        return Composer(self.lexicon, self.task, self.spec.random_seed)
+        return Composer(self.lexicon, self.tasks, self.spec.random_seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +68,15 @@ def blueprint(spec: Spec, encoding: Encoding | None = None) -> Blueprint:
     """Load what a spec names and solve its plan; WlgenError where either is impossible."""
     encoding = encoding or load_encoding(spec)
     lexicon = Lexicon(encoding, spec.random_seed)
-    module = registry.load(tasks, spec.requests.task.name, place=spec.place)
-    task: Task = module.make(spec.requests.task.options, lexicon, place=spec.place)
-    plan = solve(spec, encoding, LEAD + task.least_own(spec.requests.output_len))
+    made = tuple(_task(of.task, lexicon, spec.place) for of in spec.requests)
+    plan = solve(spec, encoding, lambda number, output_len: LEAD + made[number].least_own(output_len))
     crowded = crowded_rows(plan, lexicon)
-    return Blueprint(spec=spec, encoding=encoding, lexicon=lexicon, task=task, plan=plan, crowded=crowded)
+    return Blueprint(spec=spec, encoding=encoding, lexicon=lexicon, tasks=made, plan=plan, crowded=crowded)
+
+
+def _task(kind: Kind, lexicon: Lexicon, place: str) -> Task:
+    task: Task = registry.load(tasks, kind.name, place=place).make(kind.options, lexicon, place=place)
+    return task
 
 
 def load_encoding(spec: Spec) -> Encoding:
@@ -80,30 +91,32 @@ def build(
     output: Path,
     *,
     ranks: Sequence[int] | None = None,
+    rounds: Sequence[int] | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Built:
-    """Build the set of a spec into output/<name>, or only some ranks' files; what has a valid proof is kept.
+    """Build the set of a spec into output/<name>, or some ranks and rounds of it; what is proved is kept.
 
     progress: called with the rows composed and the rows to compose. A failure leaves an older set as it was.
     """
-    wanted = _checked_ranks(spec, ranks)
+    wanted = _checked("--rank", "dp_ranks", spec.dp_ranks, ranks)
+    asked = _checked("--round", "rounds", spec.rounds, rounds)
     encoding = load_encoding(spec)
     with Staging(output, spec.name) as staging:
         staging.check_place()
-        old = _reusable(staging.final, spec, encoding)
-        kept = _proved(old) if old else {}
-        if old and not _missing(old.manifest, wanted, kept):
+        old, plan = _reusable(staging.final, spec, encoding)
+        kept = _proved(old, spec) if old else {}
+        if old and plan and not _missing(plan, wanted, asked, old, kept):
             return Built(workload=old, written=0)
         ready = blueprint(spec, encoding)
-        planned = old.manifest if old else manifest(ready.plan, encoding, (), {})
-        missing = _missing(planned, wanted, kept)
-        prover = Prover(ready.plan, ready.lexicon, ready.task, crowded=ready.crowded)
-        rows = _Rows(ready, prover, sum(ready.plan.count(s, r) for s, r in missing), progress)
-        written = [staging.write(split, rank, rows.of(split, rank)) for split, rank in missing]
+        missing = _missing(ready.plan, wanted, asked, old, kept)
+        prover = Prover(ready.lexicon, ready.tasks, crowded=ready.crowded)
+        rows = _Rows(ready, prover, sum(ready.plan.count(*file) for file in missing), progress)
+        written = [staging.write(_path(file), rows.of(*file)) for file in missing]
         proof = _added(prover.finish(), old.manifest.proof if old and kept else {})
-        if ready.task.content_sha256 is not None:
-            proof["content_sha256"] = ready.task.content_sha256
-        files = [*map(staging.keep, kept.values()), *written]
+        if ready.content_sha256 is not None:
+            proof["content_sha256"] = ready.content_sha256
+        inputs = [staging.add(path, content) for path, content in sorted(spec.inputs.items())]
+        files = [*map(staging.keep, kept.values()), *written, *inputs]
         staging.commit(manifest(ready.plan, encoding, files, proof))
     return Built(workload=open_workload(staging.final), written=len(written))
 
@@ -114,8 +127,7 @@ def manifest(
     """Return the manifest of a plan and its files."""
     spec = plan.spec
     by_path = {file.path: file for file in files}
-    there = [(s, r) for s, r in _files(range(spec.dp_ranks)) if row_file(s, r) in by_path]
-    per_rank = {s: [plan.count(s, r) for r in range(spec.dp_ranks)] for s in SPLITS}
+    there = [file for file in plan.files() if _path(file) in by_path]
     return Manifest(
         format=FORMAT,
         name=spec.name,
@@ -124,11 +136,16 @@ def manifest(
         encoding=encoding.proof(),
         cache=spec.cache,
         promises=plan.promises,
-        splits={s: {"rows": sum(counts), "per_rank": counts} for s, counts in per_rank.items()},
-        ranks=sorted({r for _, r in there}),
-        files=tuple(by_path[row_file(s, r)] for s, r in there),
+        splits=plan.counts(),
+        ranks=sorted({rank for _, rank, _ in there}),
+        rounds=sorted({round_ for split, _, round_ in there if split != "seed"}) if spec.rounds > 1 else None,
+        files=tuple(by_path[path] for path in (*map(_path, there), *sorted(spec.inputs)) if path in by_path),
         proof=proof,
     )
+
+
+def _path(file: tuple[Split, int, int]) -> str:
+    return row_file(*file)
 
 
 class _Rows:
@@ -143,8 +160,8 @@ class _Rows:
         self._progress = progress
         self._done, self._total = 0, total
 
-    def of(self, split: Split, rank: int) -> Iterator[Composed]:
-        for plan in self._plan.rows(split, rank):
+    def of(self, split: Split, rank: int, round_: int) -> Iterator[Composed]:
+        for plan in self._plan.rows(split, rank, round_):
             row = self._composer.compose(plan)
             self._prover.add(row)
             yield row
@@ -152,61 +169,73 @@ class _Rows:
             self._progress(self._done, self._total)
 
 
-def _files(ranks: Iterable[int]) -> list[tuple[Split, int]]:
-    """Return (split, rank) in the order of a manifest's files."""
-    return [(split, rank) for split in SPLITS for rank in ranks]
+def _checked(option: str, key: str, count: int, asked: Sequence[int] | None) -> Sequence[int]:
+    """Return the numbers asked for, all `count` of them where none is."""
+    for number in asked or ():
+        if not 0 <= number < count:
+            raise error(
+                option, expected=f"a {option[2:]} from 0 to {count - 1} ({key}: {count})", found=str(number)
+            )
+    return range(count) if not asked else sorted(set(asked))
 
 
-def _checked_ranks(spec: Spec, ranks: Sequence[int] | None) -> Sequence[int]:
-    for rank in ranks or ():
-        if not 0 <= rank < spec.dp_ranks:
-            expected = f"a rank from 0 to {spec.dp_ranks - 1} (dp_ranks: {spec.dp_ranks})"
-            raise error("--rank", expected=expected, found=str(rank))
-    return range(spec.dp_ranks) if not ranks else sorted(set(ranks))
-
-
-def _reusable(folder: Path, spec: Spec, encoding: Encoding) -> Workload | None:
-    """Return the set in the folder if it is of this very spec and content, whether or not it is whole."""
+def _reusable(folder: Path, spec: Spec, encoding: Encoding) -> tuple[Workload | None, Plan | None]:
+    """Return the set in the folder if it is of this very spec and content, whole or not, and its plan."""
     try:
         old = open_workload(folder)
-        plan = solve(spec, encoding, 1)
+        plan = solve(spec, encoding, lambda _number, _output_len: 1)
     except WlgenError:
-        return None
+        return None, None
     found = old.manifest
     if found != manifest(plan, encoding, found.files, found.proof):
-        return None
-    return old if found.proof.get("content_sha256") == _content_sha256(spec) else None
+        return None, None
+    return (old, plan) if found.proof.get("content_sha256") == _content_sha256(spec) else (None, None)
 
 
 def _content_sha256(spec: Spec) -> str | None:
-    """Return the hash of the text that the spec's task reads from outside of the spec, as it is now."""
-    module = registry.load(tasks, spec.requests.task.name, place=spec.place)
-    if not hasattr(module, "content_sha256"):
-        return None
-    sha256: str = module.content_sha256(spec.requests.task.options, place=spec.place)
-    return sha256
+    """Return the hash of the text that the spec's tasks read from outside of the spec, as it is now."""
+    kinds = [of.task for of in spec.requests]
+    modules = [registry.load(tasks, kind.name, place=spec.place) for kind in kinds]
+    return _together(
+        module.content_sha256(kind.options, place=spec.place)
+        for kind, module in zip(kinds, modules, strict=True)
+        if hasattr(module, "content_sha256")
+    )
 
 
-def _proved(old: Workload) -> dict[str, FileProof]:
+def _together(hashes: Iterable[str | None]) -> str | None:
+    return ",".join(h for h in hashes if h) or None
+
+
+def _proved(old: Workload, spec: Spec) -> dict[str, FileProof]:
     """Return the files whose content has the hash of the manifest, by path."""
     with ThreadPoolExecutor() as pool:
         proved = pool.map(
             lambda proof: file_sha256(old.folder / proof.path) == proof.sha256, old.manifest.files
         )
-        return {proof.path: proof for proof, good in zip(old.manifest.files, proved, strict=True) if good}
+        return {
+            proof.path: proof
+            for proof, good in zip(old.manifest.files, proved, strict=True)
+            if good and proof.path not in spec.inputs
+        }
 
 
 def _missing(
-    planned: Manifest, wanted: Sequence[int], kept: Mapping[str, FileProof]
-) -> list[tuple[Split, int]]:
-    """Return the files to write: of the ranks asked for, and those that the set has with a wrong hash."""
-    listed = {file.path for file in planned.files}
-    return [
-        (split, rank)
-        for split, rank in _files(range(planned.dp_ranks))
-        if (path := row_file(split, rank)) not in kept
-        and (path in listed or (rank in wanted and planned.splits[split]["per_rank"][rank]))
-    ]
+    plan: Plan,
+    ranks: Sequence[int],
+    rounds: Sequence[int],
+    old: Workload | None,
+    kept: Mapping[str, FileProof],
+) -> list[tuple[Split, int, int]]:
+    """Return the files to write: those asked for, and those of the old set where their hash is wrong."""
+    listed = {file.path for file in old.manifest.files} if old else set()
+    missing = []
+    for split, rank, round_ in plan.files():
+        path = row_file(split, rank, round_)
+        asked = rank in ranks and (split == "seed" or round_ in rounds) and plan.count(split, rank, round_)
+        if path not in kept and (path in listed or asked):
+            missing.append((split, rank, round_))
+    return missing
 
 
 def _added(proof: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:

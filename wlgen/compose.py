@@ -64,9 +64,9 @@ class Composed:
 class Composer:
     """Composes the rows of one workload; shared segments are composed once and kept."""
 
-    def __init__(self, lexicon: Lexicon, task: Task, random_seed: int) -> None:
+    def __init__(self, lexicon: Lexicon, tasks: Sequence[Task], random_seed: int) -> None:
         self._lexicon = lexicon
-        self._task = task
+        self._tasks = tasks
         self._seed = random_seed
         self._shared: OrderedDict[tuple[Segment, bool], Piece] = OrderedDict()
         self._shared_tokens = 0
@@ -76,30 +76,28 @@ class Composer:
         """Return a row's text and ids."""
         framing = self._lexicon.encoding.frame(tuple(m.role for m in plan.messages))
         pieces = tuple(
-            tuple(
-                self._piece(s, at_start=i == 0, passage_len=plan.passage_len)
-                for i, s in enumerate(m.segments)
-            )
+            tuple(self._piece(s, plan, at_start=i == 0) for i, s in enumerate(m.segments))
             for m in plan.messages
         )
         digest = self._digest(framing, pieces)
         return Composed(plan=plan, framing=framing, pieces=pieces, prompt_sha256=digest)
 
-    def _piece(self, segment: Segment, *, at_start: bool, passage_len: int) -> Piece:
-        if not segment.shared:
-            return Piece(segment, self._chunk(segment, at_start=at_start, passage_len=passage_len))
+    def _piece(self, segment: Segment, plan: RowPlan, *, at_start: bool) -> Piece:
+        if not segment.kept:
+            return Piece(segment, self._chunk(segment, plan, at_start=at_start))
         key = (segment, at_start)
         if key in self._shared:
             self._shared.move_to_end(key)
             return self._shared[key]
-        piece = Piece(segment, self._chunk(segment, at_start=at_start, passage_len=passage_len))
+        piece = Piece(segment, self._chunk(segment, plan, at_start=at_start))
         self._shared[key] = piece
         self._shared_tokens += segment.tokens
         while self._shared_tokens > KEPT_TOKENS and len(self._shared) > 1:
             self._shared_tokens -= self._shared.popitem(last=False)[1].segment.tokens
         return piece
 
-    def _chunk(self, segment: Segment, *, at_start: bool, passage_len: int) -> Chunk:
+    def _chunk(self, segment: Segment, plan: RowPlan, *, at_start: bool) -> Chunk:
+        task = self._tasks[plan.task]
         opened = opening(self._lexicon, segment, at_start=at_start)
         stream = ("wlgen/1", self._seed, *segment.stream)
         left = segment.tokens - len(opened)
@@ -107,14 +105,13 @@ class Composer:
         text = "".join(atom.text for atom in opened)
         if left == 0:
             return Chunk(ids=ids, text=text)
-        rest = (
-            self._task.shared(stream, left) if segment.shared else self._task.own(stream, left, passage_len)
-        )
+        asks = segment.kind == "own" and left >= task.least_own(plan.passage_len)
+        rest = task.own(stream, left, plan.passage_len) if asks else task.shared(stream, left)
         return Chunk(ids=np.concatenate([ids, rest.ids]), text=text + rest.text)
 
     def _digest(self, framing: Framing, pieces: tuple[tuple[Piece, ...], ...]) -> str:
         """Hash the ids; the state behind a first message's shared pieces is kept and copied."""
-        first = tuple(p for p in pieces[0] if p.segment.shared)
+        first = tuple(p for p in pieces[0] if p.segment.kind == "prefix")
         if not first or len(pieces) > 1:
             digest = hashlib.sha256()
             for run in id_runs(framing, pieces):

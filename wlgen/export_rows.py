@@ -14,7 +14,7 @@ import orjson
 
 from wlgen.errors import error
 from wlgen.exporters import FIELDS, Json, Portion, Prompt, Said
-from wlgen.workload import FileProof, Row, Split, Workload, file_sha256, parse_row
+from wlgen.workload import OPTIONAL_KEYS, FileProof, Row, Split, Workload, file_sha256, parse_row
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,8 @@ _CONTENT = b'","content":'
 _NEXT = b'"},{"role":"'
 _LAST = b'"}],"body_len":'
 _TYPES = {
-    name: {"int": int, "tuple[Message, ...]": list}.get(Row.__annotations__[name], str) for name in FIELDS
+    name: {"int": int, "int | None": int, "tuple[Message, ...]": list}.get(Row.__annotations__[name], str)
+    for name in FIELDS
 }
 
 
@@ -55,9 +56,14 @@ def parse_line(line: bytes, *, place: str) -> Prompt:
         said = _said(line, start + len(_FIRST), end + 1)
     except ValueError:
         fields = None
-    if start < 0 or not isinstance(fields, dict) or {k: type(v) for k, v in fields.items()} != _TYPES:
+    if start < 0 or not isinstance(fields, dict) or not _typed(fields):
         return Prompt.of(parse_row(line, place=place))
     return Prompt(**fields | {"messages": said})
+
+
+def _typed(fields: dict[str, object]) -> bool:
+    wanted = {name: kind for name, kind in _TYPES.items() if name in fields or name not in OPTIONAL_KEYS}
+    return {name: type(value) for name, value in fields.items()} == wanted
 
 
 def _said(line: bytes, start: int, end: int) -> tuple[Said, ...]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wlgen.errors import WlgenError, error
 from wlgen.lexicon import Atom, Lexicon
 from wlgen.plan import Plan, RowPlan, Segment
-from wlgen.workload import SPLITS
 
 
 def opening(lexicon: Lexicon, segment: Segment, *, at_start: bool) -> tuple[Atom, ...]:
@@ -27,28 +24,23 @@ def crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
     be a page more.
     """
     rule = plan.spec.cache
-    spare = rule.cached_len(plan.shared_len + 1, plan.prompt_len) == plan.cached_len
     begun: dict[tuple[object, ...], object] = {}
     crowded = 0
-    for row in _rows(plan):
+    for row in (row for file in plan.files() for row in plan.rows(*file)):
         path: tuple[object, ...] = ()
         for message in row.messages:
             for number, segment in enumerate(message.segments):
-                stream = (segment.stream, segment.tokens)
+                stream = segment.stream
                 ids = [atom.id for atom in opening(lexicon, segment, at_start=number == 0)]
                 one = begun.setdefault((path, ids[0]), stream) == stream
                 two = begun.setdefault((path, *ids, "two"), stream) == stream
-                if not two or (not one and (segment.shared or not spare)):
+                cached, more = (rule.cached_len(row.shared_len + n, row.prompt_len) for n in (0, 1))
+                spare = one or cached == more
+                if not two or (segment.kind == "prefix" and not one) or not spare:
                     raise _too_small(row)
                 crowded += not one
-                path = (*path, stream)
+                path = (*path, stream, segment.tokens)
     return crowded
-
-
-def _rows(plan: Plan) -> Iterator[RowPlan]:
-    for split in SPLITS:
-        for rank in range(plan.spec.dp_ranks):
-            yield from plan.rows(split, rank)
 
 
 def _too_small(row: RowPlan) -> WlgenError:

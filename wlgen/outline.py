@@ -2,104 +2,115 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import numpy as np
+
 from wlgen.build import Blueprint
-from wlgen.pages import percent
-from wlgen.solve import in_pages
+from wlgen.plan import Plan, RowPlan
+from wlgen.predict import trajectory
+from wlgen.shapes.lengths import describe
 from wlgen.store import row_line
-from wlgen.workload import SPLITS
+from wlgen.workload import SPLITS, Split
 
-PICTURE = 72  # characters
+POINTS = 12  # of the trajectory
 
 
-def outline(ready: Blueprint) -> dict[str, Any]:
-    """Return the outline as JSON values; bytes are those of one composed row a split, times its rows."""
+def outline(ready: Blueprint, in_flight: int = 0) -> dict[str, Any]:
+    """Return the outline as JSON values; a length is an int, or {min, p50, p90, max, bins} where rows differ.
+
+    bytes: those of one composed row a split, for as many tokens as its rows have. in_flight: rows a rank
+    admitted at a time for the trajectory of the hit ratio, 0 for none.
+    """
     plan, rule = ready.plan, ready.spec.cache
-    composer = ready.composer()
-    splits = {}
-    for split in SPLITS:
-        per_rank = [plan.count(split, rank) for rank in range(ready.spec.dp_ranks)]
-        first = next((row for rank in range(ready.spec.dp_ranks) for row in plan.rows(split, rank)), None)
-        size = sum(map(len, row_line(composer.compose(first)))) if first else 0
-        splits[split] = {
-            "rows": sum(per_rank),
-            "per_rank": per_rank,
-            "prompt_len": first.prompt_len if first else 0,
-            "cached_len": first.cached_len if first else 0,
-            "output_len": first.output_len if first else 0,
-            "bytes": size * sum(per_rank),
-        }
+    formal = [row for rank in range(ready.spec.dp_ranks) for row in plan.rows("formal", rank)]
+    columns = {name: _length([getattr(row, name) for row in formal]) for name in _LENGTHS}
+    splits = {split: _split(ready, split) for split in SPLITS}
     return {
         "name": ready.spec.name,
         "rule": {"name": rule.name, "page_size": rule.page_size, "hit_quantum": rule.hit_quantum},
-        "body_len": ready.spec.requests.body_len,
-        "framing": {"head": plan.head_len, "tail": len(plan.framing.ids[-1])},
-        "prompt_len": plan.prompt_len,
-        "shared_len": plan.shared_len,
-        "unique_len": plan.prompt_len - plan.shared_len - len(plan.framing.ids[-1]),
-        "cached_len": plan.cached_len,
-        "computed_len": plan.prompt_len - plan.cached_len,
+        "framing": {"head": plan.head_len, "tail": len(plan.frame(("user",)).ids[-1])},
+        **columns,
+        "unique_len": _length([_unique(row) for row in formal]),
+        "computed_len": _length([row.prompt_len - row.cached_len for row in formal]),
         "promises": {
             "configured": plan.promises.configured,
             "aggregate": plan.promises.aggregate,
             "per_request_min": plan.promises.per_request_min,
         },
-        "groups": plan.groups if plan.warm else 0,
-        "rows_that_share_a_lead": ready.crowded,
+        "groups": len({row.group for row in formal if row.shared_len > plan.head_len}),
+        "rounds": ready.spec.rounds,
         "splits": splits,
+        "rows_that_share_a_lead": ready.crowded,
         "bytes": sum(split["bytes"] for split in splits.values()),
+        "tree": _tree(formal),
+        "trajectory": _trajectory(plan, in_flight) if in_flight else [],
     }
 
 
-def lines(ready: Blueprint) -> list[str]:
-    """Return the outline as a person reads it."""
-    plan, rule, said = ready.plan, ready.spec.cache, outline(ready)
-    promises, end = said["promises"], "least" if plan.warm else "most"
-    head, tail = said["framing"]["head"], said["framing"]["tail"]
-    rows = [
-        f"{split:<7} {at['rows']:>6} rows ({_per_rank(at['per_rank'])} a rank)  prompt {at['prompt_len']}, "
-        f"cached {at['cached_len']}, output {at['output_len']}"
-        for split, at in said["splits"].items()
-        if at["rows"]
-    ]
+_LENGTHS = ("body_len", "prompt_len", "shared_len", "cached_len", "output_len")
+
+
+def _length(lengths: list[int]) -> int | dict[str, Any]:
+    return lengths[0] if len(set(lengths)) == 1 else describe(np.array(lengths, dtype=np.int64))
+
+
+def _unique(row: RowPlan) -> int:
+    """Return the tokens of a row behind what it shares, the tail apart."""
+    return sum(s.tokens for m in row.messages for s in m.segments if not s.kept)
+
+
+def _split(ready: Blueprint, split: Split) -> dict[str, Any]:
+    """Return the rows of a split, and the figures of its first row."""
+    plan, rounds = ready.plan, 1 if split == "seed" else ready.spec.rounds
+    per_rank = [plan.count(split, rank) for rank in range(ready.spec.dp_ranks)]
+    rows = [row for rank in range(ready.spec.dp_ranks) for row in plan.rows(split, rank)]
+    first = rows[0] if rows else None
+    size = sum(map(len, row_line(ready.composer().compose(first)))) / first.prompt_len if first else 0
+    return {
+        "rows": sum(per_rank),
+        "per_rank": per_rank,
+        "prompt_len": first.prompt_len if first else 0,
+        "cached_len": first.cached_len if first else 0,
+        "output_len": first.output_len if first else 0,
+        "alike": len({(row.prompt_len, row.cached_len, row.output_len) for row in rows}) <= 1,
+        "bytes": round(size * sum(row.prompt_len for row in rows)) * rounds,
+    }
+
+
+def _tree(formal: list[RowPlan]) -> list[dict[str, Any]]:
+    """Return the nodes of the prefix tree, the deepest path first: its depth, tokens, and rows through it."""
+    rows: Counter[tuple[tuple[Any, ...], ...]] = Counter()
+    tokens: dict[tuple[tuple[Any, ...], ...], int] = {}
+    for row in formal:
+        path: tuple[tuple[Any, ...], ...] = ()
+        for segment in (s for m in row.messages for s in m.segments if s.kept):
+            path = (*path, segment.stream)
+            rows[path] += 1
+            tokens[path] = max(tokens.get(path, 0), segment.tokens)
     return [
-        f"{said['name']}: {ready.spec.dp_ranks} ranks, rule {rule.name}, page {rule.page_size}, "
-        f"hit quantum {rule.hit_quantum}" + (", speculative" if rule.speculative else ""),
-        _picture(head, plan.shared_len - head, said["unique_len"], tail),
-        f"prompt  {plan.prompt_len} = body {said['body_len']} + framing {head} + {tail}",
-        f"shared  {in_pages(plan.shared_len, rule)}, framing head included"
-        if plan.warm
-        else "shared  nothing",
-        f"cached  {in_pages(plan.cached_len, rule)}",
-        f"unique  {said['unique_len']}; computed for each request {said['computed_len']}",
-        *rows,
-        *(
-            [f"crowded {ready.crowded} rows share one token more with another, for want of first tokens"]
-            if ready.crowded
-            else []
-        ),
-        "promises",
-        f"  configured      {promises['configured'] * 100:.4f} %",
-        f"  aggregate       {percent(plan.cached_len, plan.prompt_len)}",
-        f"  each request    {percent(plan.cached_len, plan.prompt_len)} at {end}",
-        f"to write about {said['bytes'] / 1e6:.1f} MB",
+        {
+            "depth": len(path) - 1,
+            "name": "/".join(map(str, path[-1][1:])),
+            "tokens": tokens[path],
+            "rows": rows[path],
+        }
+        for path in sorted(rows, key=lambda p: [tuple(map(str, s)) for s in p])
     ]
 
 
-def _per_rank(counts: list[int]) -> str:
-    return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
-
-
-def _picture(head: int, shared: int, unique: int, tail: int) -> str:
-    """Draw a prompt: | head 2 | shared 118782 ========= | unique 12290 ---- | tail 2 |."""
-    parts = [(f"head {head}", head, "="), (f"shared {shared}", shared, "=")]
-    parts += [(f"unique {unique}", unique, "-"), (f"tail {tail}", tail, "-")]
-    room = PICTURE - sum(len(label) + 3 for label, tokens, _ in parts if tokens)
-    whole = max(1, shared + unique)
-    cells = [
-        f" {label} " + fill * (max(1, room * tokens // whole) if tokens in (shared, unique) else 0)
-        for label, tokens, fill in parts
-        if tokens
+def _trajectory(plan: Plan, in_flight: int) -> list[dict[str, Any]]:
+    """Return the hit ratio along the rows in the order sent, with `in_flight` rows a rank at a time."""
+    ranks = [
+        trajectory(plan.rows("formal", rank), plan.spec.cache, plan.frame, in_flight)
+        for rank in range(plan.spec.dp_ranks)
     ]
-    return "|" + "|".join(cells) + "|"
+    longest = max(map(len, ranks))
+    points = []
+    for part in range(min(POINTS, longest)):
+        start, stop = longest * part // min(POINTS, longest), longest * (part + 1) // min(POINTS, longest)
+        found = [pair for rank in ranks for pair in rank[start:stop]]
+        cached, prompt = sum(c for _, c in found), sum(row.prompt_len for row, _ in found)
+        points.append({"rows": [start, stop], "cached_ratio": cached / max(1, prompt)})
+    return points

@@ -8,13 +8,14 @@ head | shared pages ............ | unique part ......... | tail
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 from wlgen.encodings import Framing
 from wlgen.spec import Spec
 from wlgen.streams import Coordinates
-from wlgen.workload import Bound, Promises, Split
+from wlgen.workload import SPLITS, Bound, Promises, Split
 
 LEAD = 2  # tokens of a stream that plan and compose keep for themselves: the lead and what follows it
 
@@ -24,13 +25,19 @@ class Segment:
     """A run of tokens from the start of one stream.
 
     stream: the stream's coordinates. ordinal: its place among the streams that begin at the same point,
-    which picks its lead. shared: whether other rows have the same tokens; a row's own segment is its last.
+    which picks its lead. kind: a prefix of a group's rows; a block of a trace's; a row's own part, which
+    the task writes with its instruction; or a message of a conversation, which is text only.
     """
 
     stream: Coordinates
     ordinal: int
     tokens: int
-    shared: bool
+    kind: Literal["prefix", "block", "own", "message"]
+
+    @property
+    def kept(self) -> bool:
+        """Whether other rows have the same tokens, so that it is composed once."""
+        return self.kind in ("prefix", "block")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +57,7 @@ class MessagePlan:
 class RowPlan:
     """One request in integers; the fields are those of Row, with segments for text.
 
-    passage_len: the output that the task's text prepares for.
+    passage_len: the output that the task's text prepares for. task: the class whose task writes it.
     """
 
     id: str
@@ -63,7 +70,14 @@ class RowPlan:
     shared_len: int
     cached_len: int
     output_len: int
+    request_class: str | None = None
+    session: str | None = None
+    turn: int | None = None
+    timestamp_ms: int | None = None
+    cached_len_recorded: int | None = None
     passage_len: int
+    task: int
+    bound: Bound
 
     @property
     def body_len(self) -> int:
@@ -71,130 +85,56 @@ class RowPlan:
         return sum(message.tokens for message in self.messages)
 
 
+class RowSource(Protocol):
+    """Where the rows of a plan come from: drawn from the spec, or read from a trace."""
+
+    def count(self, split: Split, rank: int, round_: int) -> int:
+        """Return the rows of a split on one rank in one round."""
+        ...
+
+    def rows(self, split: Split, rank: int, round_: int) -> Iterator[RowPlan]:
+        """Yield them in the order of their file, each the same whatever the counts."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Every row of a workload as integers. cached_len is that of a check or formal row."""
+    """Every row of a workload as integers. frame: the framing of a conversation's roles."""
 
     spec: Spec
-    framing: Framing
-    bound: Bound
-    shared_len: int
-    cached_len: int
-    seed_len: int
-
-    @property
-    def prompt_len(self) -> int:
-        """Tokens of a formal prompt, framing included."""
-        return self.spec.requests.body_len + self.framing.tokens
+    frame: Callable[[tuple[str, ...]], Framing]
+    source: RowSource
+    promises: Promises
 
     @property
     def head_len(self) -> int:
         """Tokens of the framing in front of the body, which every prompt shares."""
-        return len(self.framing.ids[0])
+        return len(self.frame(("user",)).ids[0])
 
-    @property
-    def warm(self) -> bool:
-        """Whether rows share more than the framing head."""
-        return self.shared_len > self.head_len
-
-    @property
-    def groups(self) -> int:
-        """Prefix groups of the workload; a zero set has one, whose rows share the framing head only."""
-        prefix, ranks = self.spec.requests.prefix, self.spec.dp_ranks
-        return {"all": 1, "rank": ranks, "group": prefix.groups or 1}[prefix.shared_by] if self.warm else 1
-
-    @property
-    def promises(self) -> Promises:
-        """The three promises, as ratios of prompt_len."""
-        reached = self.cached_len / self.prompt_len
-        return Promises(configured=self.configured, aggregate=reached, per_request_min=reached)
-
-    @property
-    def configured(self) -> float:
-        """The bound that the spec names, as a ratio of prompt_len."""
-        if self.bound.min_ratio is not None:
-            return float(self.bound.min_ratio)
-        return (self.bound.tokens or self.bound.max_tokens or 0) / self.prompt_len
-
-    def count(self, split: Split, rank: int) -> int:
-        """Return the rows of a split on one rank."""
-        splits = self.spec.splits
-        if split == "formal":
-            base, extra = divmod(splits.formal.total or 0, self.spec.dp_ranks)
-            return splits.formal.per_rank or base + (rank < extra)
-        if split == "check":
-            return splits.check.per_rank * len(self.groups_of(rank))
-        return splits.seed.per_rank * len(self.groups_of(rank)) if splits.seed and self.warm else 0
-
-    def groups_of(self, rank: int) -> range:
-        """Return the groups whose rows a rank serves."""
-        return range(rank, rank + 1) if self._by_rank else range(self.groups)
-
-    @property
-    def _by_rank(self) -> bool:
-        return self.warm and self.spec.requests.prefix.shared_by == "rank"
+    def count(self, split: Split, rank: int, round_: int = 0) -> int:
+        """Return the rows of a split on one rank in one round."""
+        return self.source.count(split, rank, round_)
 
     def rows(self, split: Split, rank: int, round_: int = 0) -> Iterator[RowPlan]:
-        """Yield a split's rows on one rank; row i is the same whatever the count, rank for rank."""
-        for index in range(self.count(split, rank)):
-            yield self._row(split, rank, index, round_)
+        """Yield a split's rows on one rank in one round, in the order of their file."""
+        return self.source.rows(split, rank, round_)
 
-    def _row(self, split: Split, rank: int, index: int, round_: int) -> RowPlan:
-        groups = self.groups_of(rank)
-        turn, which = divmod(index, len(groups))
-        group = groups[which]
-        # The place among the group's rows of this split: no two (rank, index) of a group have the same.
-        place = turn if self._by_rank else turn * self.spec.dp_ranks + rank
-        splits, requests = self.spec.splits, self.spec.requests
-        full = split != "seed" or (splits.seed is not None and splits.seed.shape == "full")
-        prompt_len = self.prompt_len if full else self.seed_len
-        own = Segment(
-            stream=("row", split, rank, index, round_),
-            ordinal=sibling(split, place, round_),
-            tokens=prompt_len - self.framing.tokens - (self.shared_len - self.head_len),
-            shared=False,
-        )
-        segments = (self._prefix(group), own) if self.warm else (own,)
-        output_len = {"seed": 1, "check": splits.check.output_len, "formal": requests.output_len}[split]
-        return RowPlan(
-            id=f"{split}-r{rank:02d}-{index:06d}" + (f"-k{round_}" if round_ else ""),
-            split=split,
-            dp_rank=rank,
-            group=self.group_name(group),
-            round=round_,
-            messages=(MessagePlan(role="user", segments=segments),),
-            prompt_len=prompt_len,
-            shared_len=self.shared_len,
-            cached_len=self._cached_len(split, prompt_len, index, turn),
-            output_len=output_len,
-            passage_len=requests.output_len,
-        )
+    def files(self) -> Iterator[tuple[Split, int, int]]:
+        """Yield (split, rank, round) of each file in the order they are sent; seeds are sent once."""
+        ranks = range(self.spec.dp_ranks)
+        yield from (("seed", rank, 0) for rank in ranks)
+        for round_ in range(self.spec.rounds):
+            yield from ((split, rank, round_) for split in SPLITS[1:] for rank in ranks)
 
-    def _cached_len(self, split: Split, prompt_len: int, index: int, turn: int) -> int:
-        if split != "seed":
-            return self.cached_len
-        if index == 0:
-            return 0
-        # Behind one seed that does not fit, the second one finds no state where the prefix ends.
-        primed = turn > 1 or self.spec.cache.seed_fits(prompt_len, self.shared_len)
-        held = self.head_len if turn == 0 else self.shared_len if primed else 0
-        return self.spec.cache.cached_len(held, prompt_len)
+    def counts(self) -> dict[str, dict[str, Any]]:
+        """Return the rows of each split in one round, as the manifest keeps them."""
+        per_rank = {s: [self.count(s, rank) for rank in range(self.spec.dp_ranks)] for s in SPLITS}
+        return {s: {"rows": sum(counts), "per_rank": counts} for s, counts in per_rank.items()}
 
-    def _prefix(self, group: int) -> Segment:
-        return Segment(
-            stream=("prefix", group),
-            ordinal=sibling("branch", group, 0),
-            tokens=self.shared_len - self.head_len,
-            shared=True,
-        )
 
-    def group_name(self, group: int) -> str:
-        """Return the name of a group, as rows carry it."""
-        if not self.warm:
-            return "none"
-        return {"all": "all", "rank": f"r{group:02d}", "group": f"g{group:04d}"}[
-            self.spec.requests.prefix.shared_by
-        ]
+def row_id(split: str, rank: int, index: int, round_: int) -> str:
+    """Return a row's id, unique in the workload."""
+    return f"{split}-r{rank:02d}-{index:06d}" + (f"-k{round_}" if round_ else "")
 
 
 def sibling(kind: str, place: int, round_: int) -> int:

@@ -8,6 +8,7 @@ own part; where its pre-tokenizer does not split every join of atoms, over each 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,7 +19,8 @@ from wlgen.compose import Composed, id_runs
 from wlgen.errors import WlgenError, error
 from wlgen.hygiene import Hygiene
 from wlgen.lexicon import Ids, Lexicon
-from wlgen.plan import Plan, Segment
+from wlgen.plan import Segment
+from wlgen.streams import Coordinates
 from wlgen.tasks import Task
 
 MARGIN = 80  # characters on each side of a seam, about 16 tokens
@@ -47,16 +49,16 @@ class Prover:
     crowded: rows that are planned to share a lead.
     """
 
-    def __init__(self, plan: Plan, lexicon: Lexicon, task: Task, *, crowded: int) -> None:
-        self._plan = plan
+    def __init__(self, lexicon: Lexicon, tasks: Sequence[Task], *, crowded: int) -> None:
         self._crowded = crowded
         self._encoding = lexicon.encoding
         self._hygiene = Hygiene(lexicon.encoding)
         self._isolated = isolates(lexicon)
-        self._by_atoms = task.proved and self._isolated
+        self._by_atoms = all(task.proved for task in tasks) and self._isolated
         self._siblings: dict[tuple[object, ...], object] = {}
         self._clean: set[Segment] = set()
-        self._prefixes: set[Segment] = set()
+        self._prefixes: dict[Coordinates, int] = {}
+        self._joined: set[tuple[Segment | None, Segment | None]] = set()
         self._counts: Counter[str] = Counter()
         self._queue: list[tuple[str, _Expected]] = []
         self._queued = 0
@@ -70,6 +72,7 @@ class Prover:
         self._check_text(row)
         if self._wants_whole(row):
             self._counts["whole rows"] += 1
+            self._joined.update(pairwise(segment for _, segment in _text_runs(row)))
             self._ask(self._encoding.render(row.messages), _Expected(row, None, row.prompt_ids))
         elif self._by_atoms:
             self._ask_seams(row)
@@ -91,7 +94,7 @@ class Prover:
         }
 
     def _check_bound(self, row: Composed) -> None:
-        plan, bound = row.plan, self._plan.bound
+        plan, bound = row.plan, row.plan.bound
         least, most = bound.least(plan.prompt_len), bound.most(plan.prompt_len)
         if plan.split != "seed" and not least <= plan.cached_len <= most:
             expected = f"{least} to {most} cached tokens of {plan.prompt_len}"
@@ -102,18 +105,18 @@ class Prover:
         path: tuple[object, ...] = ()
         for message in row.pieces:
             for piece in message:
-                stream = (piece.segment.stream, piece.segment.tokens)
+                stream = piece.segment.stream
                 opening = piece.ids[: 2 if self._crowded else 1].tolist()
                 if self._siblings.setdefault((path, *opening), stream) != stream:
                     expected = "first tokens that no other row has behind the same prefix"
                     raise error(f"row {row.plan.id}", expected=expected, found=repr(piece.text[:40]))
-                path = (*path, stream)
+                path = (*path, stream, piece.segment.tokens)
             path = (*path, "next message")
 
     def _check_text(self, row: Composed) -> None:
         for message, composed in zip(row.messages, row.pieces, strict=True):
             new = [piece for piece in composed if piece.segment not in self._clean]
-            self._clean.update(piece.segment for piece in new if piece.segment.shared)
+            self._clean.update(piece.segment for piece in new if piece.segment.kept)
             ends = message.content[:1] + message.content[-1:]
             faults = (self._hygiene.fault(text) for text in (ends, *(p.text.strip() for p in new)))
             fault = next(filter(None, faults), None)
@@ -123,8 +126,10 @@ class Prover:
 
     def _wants_whole(self, row: Composed) -> bool:
         """Whether a row is re-encoded whole: the first with each prefix, and a few of each split."""
-        new = {p.segment for m in row.pieces for p in m if p.segment.shared} - self._prefixes
-        self._prefixes.update(new)
+        segments = [p.segment for m in row.pieces for p in m]
+        prefixes = [s for s in segments if s.kind == "prefix" or (s.kept and not self._by_atoms)]
+        new = [s for s in prefixes if self._prefixes.get(s.stream, 0) < s.tokens]
+        self._prefixes.update((s.stream, s.tokens) for s in new)
         done = self._counts[row.plan.split]
         few = done == 0 or (done < WHOLE_ROWS and (done + 1) * row.plan.prompt_len <= WHOLE_TOKENS)
         if new or few or not self._isolated:
@@ -136,8 +141,10 @@ class Prover:
         """Queue a window over each join of two runs in which this row's own tokens take part."""
         runs, ids = _text_runs(row), id_runs(row.framing, row.pieces)
         for i, ((left, one), (right, other)) in enumerate(pairwise(runs)):
-            if one and other:
-                continue  # the prefix's whole row has proved it
+            if all(segment is None or segment.kept for segment in (one, other)):
+                if (one, other) in self._joined:
+                    continue  # another row has the very same seam
+                self._joined.add((one, other))
             beyond = "".join(text for text, _ in runs[i + 2 : i + 3])
             self._counts["seams"] += 1
             window = _end_of(left) + (_start_of(right) if len(right) > MARGIN else right + _start_of(beyond))
@@ -147,7 +154,9 @@ class Prover:
     def _ask_own(self, row: Composed) -> None:
         """Queue what follows the shared prefix, with the prefix's end: its whole row has proved the rest."""
         runs, ids = _text_runs(row), id_runs(row.framing, row.pieces)
-        first = next(i for i, (_, shared) in enumerate(runs) if not shared)
+        first = next(
+            (i for i, (_, segment) in enumerate(runs) if segment and not segment.kept), len(runs) - 1
+        )
         text = runs[first - 1][0][-OWN_MARGIN:] + "".join(text for text, _ in runs[first:])
         after = np.concatenate([ids[first - 1][-AGREED:], *ids[first:]])
         self._counts["seams"] += 1
@@ -178,12 +187,12 @@ class Prover:
                 raise _drifted(row.plan.id, text, self._encoding.name)
 
 
-def _text_runs(row: Composed) -> list[tuple[str, bool]]:
-    """Return the texts whose ids `id_runs` gives, and whether other rows have them."""
+def _text_runs(row: Composed) -> list[tuple[str, Segment | None]]:
+    """Return the texts whose ids `id_runs` gives, each with its segment; a gap has none."""
     gaps = row.framing.texts
-    runs = [(gaps[0], True)]
+    runs: list[tuple[str, Segment | None]] = [(gaps[0], None)]
     for message, gap in zip(row.pieces, gaps[1:], strict=True):
-        runs += [*((p.text, p.segment.shared) for p in message), (gap, True)]
+        runs += [*((p.text, p.segment) for p in message), (gap, None)]
     return runs
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ Ids = NDArray[np.uint32]
 
 
 class Recall:
-    """The ids of a set's rows, which may come from several files in turn, each file's in its order.
+    """The ids of a set's rows, which may come from several ranks in turn, each split's in the order sent.
 
     A row that the manifest's spec does not compose to is encoded.
     """
@@ -29,6 +30,7 @@ class Recall:
     def __init__(self, workload: Workload) -> None:
         spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
         self._encoding = load_encoding(spec)
+        self._rounds = workload.manifest.rounds or (0,)
         self._plans: dict[tuple[Split, int], Iterator[RowPlan]] = {}
         self._ready: Blueprint | None = None
         try:
@@ -36,7 +38,7 @@ class Recall:
         except WlgenError:
             pass  # a corpus that is not here any more: the rows' text still is
         else:
-            if ready.task.content_sha256 == workload.manifest.proof.get("content_sha256"):
+            if ready.content_sha256 == workload.manifest.proof.get("content_sha256"):
                 self._ready = ready
         self._composer = self._ready.composer() if self._ready else None
 
@@ -66,7 +68,12 @@ class Recall:
     def _plan(self, split: Split, dp_rank: int) -> RowPlan | None:
         file = (split, dp_rank)
         if file not in self._plans:
-            self._plans[file] = self._ready.plan.rows(*file) if self._ready else iter(())
+            rounds = self._rounds if split != "seed" else (0,)
+            self._plans[file] = (
+                chain.from_iterable(self._ready.plan.rows(*file, round_) for round_ in rounds)
+                if self._ready
+                else iter(())
+            )
         return next(self._plans[file], None)
 
 

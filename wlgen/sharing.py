@@ -1,74 +1,95 @@
-"""Sharing: what every two rows of a set share, proved from their ids without comparing every two rows."""
+"""Sharing: what every two rows of a set share, proved from their ids without comparing every two rows.
+
+A row is a path through a tree: each segment that the plan says it shares must have the ids that the tree
+holds there, and where rows part, each must go on with a first token of its own.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
+from wlgen.encodings import Framing
+from wlgen.plan import RowPlan, Segment
 from wlgen.workload import Finding, Row
 
 Ids = NDArray[np.uint32]
 
 
 class Sharing:
-    """Takes rows with their ids and finds the pairs that share other than planned.
+    """Takes rows with their plans and ids, and finds those that share other than planned.
 
-    Two rows of a group share exactly shared_len tokens when their first shared_len tokens are the same (one
-    hash a group) and the next token differs (one set a group). Groups share no more than the framing head
-    when the tokens behind it differ.
-
-    head_len: tokens of the framing head. crowded: rows that the build planned to share one token more, in a
-    group with more rows than the vocabulary has first tokens; their first two tokens differ together.
+    crowded: rows that the build planned to share one token more, in a group with more rows than the
+    vocabulary has first tokens; their first two tokens differ together.
     """
 
-    def __init__(self, head_len: int, crowded: int) -> None:
-        self._head_len = head_len
+    def __init__(self, crowded: int) -> None:
         self._crowded = crowded
-        self._prefix: dict[str, tuple[int, str, str]] = {}
-        self._behind: defaultdict[str, dict[tuple[int, ...], str]] = defaultdict(dict)
-        self._first: dict[int, tuple[str, str]] = {}
+        self._streams: dict[Any, Ids] = {}
+        self._left: defaultdict[Any, set[tuple[int, int]]] = defaultdict(set)
+        self._begun: defaultdict[Any, dict[tuple[int, ...], tuple[Any, str]]] = defaultdict(dict)
 
-    def add(self, row: Row, ids: Ids) -> Iterator[Finding]:
-        """Yield what is wrong with a row beside the rows before it."""
-        shared_len = min(max(row.shared_len, 0), len(ids))
-        prefix = xxhash.xxh3_128_hexdigest(ids[:shared_len].tobytes())
-        length, expected, other = self._prefix.setdefault(row.group, (shared_len, prefix, row.id))
-        if shared_len != length:
-            yield Finding(id=row.id, promise="shared_len", expected=length, got=shared_len)
-        elif prefix != expected:
-            yield Finding(
-                id=row.id,
-                promise="shared_len",
-                expected=f"the first {length} tokens of {other}",
-                got="others",
-            )
-        else:
-            yield from self._check_behind(row, ids[shared_len : shared_len + 2].tolist())
-        if len(ids) > self._head_len:
-            yield from self._check_first(row, int(ids[self._head_len]))
+    def add(self, row: Row, plan: RowPlan, ids: Ids, framing: Framing) -> Iterator[Finding]:
+        """Yield what is wrong with a row beside the rows before it; `plan` is the row's in the spec."""
+        node: Any = None
+        at, behind = 0, None
+        for gap, message in zip(framing.ids, plan.messages, strict=False):
+            at += len(gap)
+            for segment in message.segments:
+                finding = self._begin(node, segment, row, at, ids) or self._leave(behind, row, at, ids)
+                if finding is None and segment.kept:
+                    finding = self._hold(node, segment, row, at, ids)
+                if finding is not None:
+                    yield finding
+                    return
+                behind = ((node, segment.stream), segment.tokens) if segment.kept else None
+                node = hash((node, segment.stream, segment.tokens))
+                at += segment.tokens
+            node, behind = hash((node, "next message")), None
 
-    def _check_behind(self, row: Row, behind: list[int]) -> Iterator[Finding]:
-        seen = self._behind[row.group]
-        one = seen.setdefault(tuple(behind[:1]), row.id)
-        two = seen.setdefault(tuple(behind), row.id)
-        if one == row.id:
-            return
-        if two == row.id and self._crowded > 0:
+    def _begin(self, node: Any, segment: Segment, row: Row, at: int, ids: Ids) -> Finding | None:
+        """Check that a segment begins with a token that no other stream has at this node."""
+        first = ids[at : at + 2].tolist()
+        seen = self._begun[node]
+        one, other = seen.setdefault(tuple(first[:1]), (segment.stream, row.id))
+        two, _ = seen.setdefault(tuple(first), (segment.stream, row.id))
+        if one == segment.stream:
+            return None
+        if two == segment.stream and segment.kind != "prefix" and self._crowded > 0:
             self._crowded -= 1
-            return
-        got = f"at least {row.shared_len + 1} with {one}"
-        yield Finding(id=row.id, promise="shared_len", expected=row.shared_len, got=got)
+            return None
+        return Finding(id=row.id, promise="shared_len", expected=at, got=f"at least {at + 1} with {other}")
 
-    def _check_first(self, row: Row, token: int) -> Iterator[Finding]:
-        group, other = self._first.setdefault(token, (row.group, row.id))
-        if group != row.group:
-            yield Finding(
-                id=row.id,
-                promise="shared_len",
-                expected=f"at most {self._head_len} with group {group}",
-                got=f"at least {self._head_len + 1} with {other}",
-            )
+    def _leave(self, behind: tuple[Any, int] | None, row: Row, at: int, ids: Ids) -> Finding | None:
+        """Check that a row goes on otherwise than the stream it leaves, which others may follow further."""
+        if behind is None:
+            return None
+        key, tokens = behind
+        first, held = int(ids[at]) if at < len(ids) else -1, self._streams[key]
+        self._left[key].add((tokens, first))
+        if len(held) > tokens and held[tokens] == first:
+            return Finding(id=row.id, promise="shared_len", expected=at, got=f"at least {at + 1}")
+        return None
+
+    def _hold(self, node: Any, segment: Segment, row: Row, at: int, ids: Ids) -> Finding | None:
+        """Check that a shared segment has the ids that other rows have; rows may take different amounts."""
+        mine = ids[at : at + segment.tokens]
+        if len(mine) < segment.tokens:
+            return Finding(id=row.id, promise="shared_len", expected=at + segment.tokens, got=at + len(mine))
+        key = (node, segment.stream)
+        held = self._streams.get(key)
+        if held is None or len(held) < len(mine):
+            self._streams[key] = mine.copy()
+            for tokens, first in self._left[key]:
+                if tokens < len(mine) and mine[tokens] == first:
+                    got = f"at least {at + tokens + 1} with a row that leaves there"
+                    return Finding(id=row.id, promise="shared_len", expected=at + tokens, got=got)
+        if held is None or np.array_equal(held[: len(mine)], mine[: len(held)]):
+            return None
+        both = min(len(held), len(mine))
+        differs = int((held[:both] != mine[:both]).argmax())
+        return Finding(id=row.id, promise="shared_len", expected=at + segment.tokens, got=at + differs)

@@ -6,67 +6,36 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
-from pydantic import Field, TypeAdapter, ValidationError
 
 from wlgen import cache_rules, encodings, registry, tasks
 from wlgen.cache_rules import CacheRule
 from wlgen.errors import WlgenError, error
-from wlgen.pages import ceil_to, floor_to
+from wlgen.grammar import DEFAULT_ENCODING, DEFAULT_TASK, AnyFile, ClassesFile, SingleFile, TraceFile
+from wlgen.inputs import Inputs
 from wlgen.places import KeyPath, Places, Problems, clip
+from wlgen.shapes.arrivals import Arrivals
 from wlgen.spec import (
+    MOST_ROWS,
     Cached,
     CheckSplit,
     EngineNumbers,
     FormalSplit,
     Kind,
-    Name,
     Prefix,
-    RandomSeed,
-    Ranks,
     Requests,
     SeedSplit,
     Spec,
     Splits,
-    Tokens,
+    Trace,
 )
-from wlgen.strict import Strict
+from wlgen.spec_checks import check, value_at
 from wlgen.validate import describe, validate
 from wlgen.yaml_nodes import read_yaml
 
 MOST_BYTES = 2**20
-_ENCODING = {"name": "deepseek-v4"}
-_TASK = {"name": "copy"}
-_TASK_PATH = ("requests", "task")
-T = TypeVar("T")
-
-
-class _Requests(Strict):
-    body_len: Tokens = Field(examples=["131072"])
-    output_len: Tokens = Field(examples=["1024"])
-    cached: Cached = Field(examples=["{min_ratio: 0.9}"])
-    prefix: Prefix = Field(default=Prefix(), examples=["{shared_by: all}"])
-    task: dict[str, Any] = Field(default=_TASK, examples=["{name: copy}"])
-
-
-class _Splits(Strict):
-    seed: SeedSplit | None = Field(default=None, examples=["{per_rank: 1}"])
-    check: CheckSplit = Field(default=CheckSplit(), examples=["{per_rank: 1}"])
-    formal: FormalSplit = Field(examples=["{total: 640}"])
-
-
-class _File(Strict):
-    """The grammar. The mappings that choose a kind are checked by that kind's own model."""
-
-    name: Name = Field(examples=["warm-128k"])
-    random_seed: RandomSeed = 0
-    encoding: dict[str, Any] = Field(default=_ENCODING, examples=["{name: deepseek-v4}"])
-    cache: dict[str, Any] = Field(examples=["{rule: sglang}"])
-    dp_ranks: Ranks = 1
-    requests: _Requests = Field(examples=["{body_len: 131072, output_len: 1024, cached: {min_ratio: 0.9}}"])
-    splits: _Splits = Field(examples=["{formal: {total: 640}}"])
 
 
 def load(path: Path) -> Spec:
@@ -95,7 +64,7 @@ def parse(text: str, place: str) -> Spec:
         return _spec(value, problems)
     empty = "no keys" if text.strip() else "an empty file"
     found = empty if value is None else describe(value)
-    remedy = f"A spec has the keys {', '.join(_File.model_fields)}."
+    remedy = f"A spec has the keys {', '.join(SingleFile.model_fields)}."
     problems.add((), expected="a spec", found=found, remedy=remedy)
     raise problems.error()
 
@@ -127,51 +96,110 @@ def _text(raw: bytes, place: str) -> str:
 
 
 def _spec(value: dict[str, Any], problems: Problems) -> Spec:
-    encoding = _encoding(_at(value, ("encoding",), _ENCODING), problems)
-    cache = _cache(_at(value, ("cache",)), problems)
-    task = _kind(tasks, _at(value, _TASK_PATH, _TASK), _TASK_PATH, problems)
-    file = validate(_File, value, (), problems)
-    _check_seeds(value, problems)
-    _check_rows(value, problems)
-    if problems or file is None or encoding is None or cache is None or task is None:
+    asked = value.get("requests")
+    single = TraceFile if "trace" in _mapping(asked) else SingleFile
+    form: type[AnyFile] = ClassesFile if isinstance(asked, list) else single
+    encoding = _encoding(value_at(value, ("encoding",), DEFAULT_ENCODING), problems)
+    cache = _cache(value_at(value, ("cache",)), problems)
+    file = validate(form, value, (), problems)
+    paths = [("requests", i) for i in range(len(asked))] if isinstance(asked, list) else [("requests",)]
+    tasks_of = [
+        _kind(tasks, value_at(value, (*p, "task"), DEFAULT_TASK), (*p, "task"), problems) for p in paths
+    ]
+    check(value, problems)
+    if problems or file is None or encoding is None or cache is None or None in tasks_of:
         raise problems.error()
-    requests = file.requests
-    seed = (file.splits.seed or SeedSplit()) if requests.cached.warm else None
-    splits = file.splits.model_copy(update={"seed": seed})
-    content = file.model_copy(update={"splits": splits}).model_dump(mode="json", exclude_none=True)
+    kinds = [kind for kind in tasks_of if kind is not None]
+    content = file.model_dump(mode="json", exclude_none=True)
     content |= {"encoding": _written(encoding), "cache": cache[1]}
-    content["requests"]["task"] = _written(task)
+    classes = content["requests"] if isinstance(asked, list) else [content["requests"]]
+    for written, kind in zip(classes, kinds, strict=True):
+        written["task"] = _written(kind)
+    inputs = Inputs(problems)
+    requests, splits = _requests(file, kinds, inputs, content["requests"]), _splits(file)
+    trace, arrivals = _trace(file, inputs, content), _arrivals(file, inputs, content)
+    if problems:
+        raise problems.error()
+    if splits.seed is not None:
+        content["splits"]["seed"] = splits.seed.model_dump(mode="json", exclude_none=True)
+    else:
+        content["splits"].pop("seed", None)
     return Spec(
         name=file.name,
         random_seed=file.random_seed,
         encoding=encoding,
         cache=cache[0],
         dp_ranks=file.dp_ranks,
-        requests=Requests(
-            body_len=requests.body_len,
-            output_len=requests.output_len,
-            cached=requests.cached,
-            prefix=requests.prefix,
-            task=task,
-        ),
-        splits=Splits(seed=seed, check=splits.check, formal=splits.formal),
+        requests=requests,
+        splits=splits,
         content=content,
         place=problems.places.source,
+        trace=trace,
+        rounds=file.rounds or 1,
+        order=getattr(file, "order", None) or "generated",
+        arrivals=arrivals,
+        inputs=inputs.kept,
         lines=problems.places.lines,
     )
 
 
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _requests(file: AnyFile, kinds: list[Kind], inputs: Inputs, content: Any) -> tuple[Requests, ...]:
+    """Return the classes of a file; of a trace one, which says the task and no more."""
+    if isinstance(file, TraceFile):
+        cold = Cached(cold=True)
+        return (Requests(name="", body_len=1, output_len=1, cached=cold, prefix=Prefix(), task=kinds[0]),)
+    several = isinstance(file, ClassesFile)
+    classes = file.requests if isinstance(file, ClassesFile) else [file.requests]
+    equal = all(getattr(c, "count", None) is None for c in classes)
+    paths: list[KeyPath] = [("requests", i) if several else ("requests",) for i in range(len(classes))]
+    written = content if several else [content]
+    return tuple(
+        Requests(
+            name=getattr(of, "name", ""),
+            body_len=inputs.length(of.body_len, (*path, "body_len"), said["body_len"]),
+            output_len=inputs.length(of.output_len, (*path, "output_len"), said["output_len"]),
+            cached=of.cached,
+            prefix=of.prefix,
+            task=kind,
+            weight=(1 if (weight := getattr(of, "weight", None)) is None else weight) if equal else None,
+            count=getattr(of, "count", None),
+            session=of.session,
+        )
+        for of, kind, path, said in zip(classes, kinds, paths, written, strict=True)
+    )
+
+
+def _trace(file: AnyFile, inputs: Inputs, content: dict[str, Any]) -> Trace | None:
+    if not isinstance(file, TraceFile):
+        return None
+    return inputs.trace(file.requests.trace, ("requests", "trace"), content["requests"]["trace"])
+
+
+def _arrivals(file: AnyFile, inputs: Inputs, content: dict[str, Any]) -> Arrivals | None:
+    arrivals: Arrivals | None = getattr(file, "arrivals", None)
+    if arrivals is None or arrivals.column is None:
+        return arrivals
+    times = inputs.numbers(arrivals.column, ("arrivals",), content["arrivals"], least=0)
+    return arrivals.model_copy(update={"times": times})
+
+
+def _splits(file: AnyFile) -> Splits:
+    """Return the splits: seeds where a class has a prefix to prime, formal rows alone for a trace."""
+    if isinstance(file, TraceFile):
+        total = file.splits.formal.total or MOST_ROWS
+        return Splits(seed=None, check=CheckSplit(per_rank=0), formal=FormalSplit(total=total))
+    classes = file.requests if isinstance(file, ClassesFile) else [file.requests]
+    warm = any(of.cached.warm for of in classes)
+    seed = (file.splits.seed or SeedSplit()) if warm else None
+    return Splits(seed=seed, check=file.splits.check, formal=file.splits.formal)
+
+
 def _written(kind: Kind) -> dict[str, Any]:
     return {"name": kind.name, **kind.options.model_dump(mode="json", exclude_none=True)}
-
-
-def _at(value: object, path: KeyPath, default: object = None) -> object:
-    """Return the value at a path of keys, or the default where a key is absent."""
-    for key in path:
-        if not isinstance(value, dict) or key not in value:
-            return default
-        value = value[key]
-    return value
 
 
 def _encoding(chosen: object, problems: Problems) -> Kind | None:
@@ -236,49 +264,3 @@ def _cache(chosen: object, problems: Problems) -> tuple[CacheRule, dict[str, Any
         return None
     content = _written(kind)
     return rule, {"rule": content.pop("name"), **content}
-
-
-def _valid(adapter: TypeAdapter[T], value: object) -> T | None:
-    """Return the value if it is valid by itself; what is wrong with it is said by the file's model."""
-    try:
-        return adapter.validate_python(value)
-    except ValidationError:
-        return None
-
-
-def _check_seeds(value: dict[str, Any], problems: Problems) -> None:
-    """Check that a warm set has at least one seed a rank, and a zero set none."""
-    path = ("splits", "seed")
-    asked = _at(value, path, {})
-    cached = _valid(TypeAdapter(Cached), _at(value, ("requests", "cached")))
-    seed = _valid(TypeAdapter(SeedSplit), {"per_rank": 0} if asked is None else asked)
-    if cached is None or seed is None or asked == {}:
-        return
-    if cached.warm and not seed.per_rank:
-        expected = "at least 1 seed a rank, since the bound asks for cached tokens"
-        problems.add(path, expected=expected, found="none", remedy="Delete splits.seed for 1 a rank.")
-    if not cached.warm and seed.per_rank:
-        expected = "no seeds, since the bound asks for no cached tokens"
-        remedy = "Delete splits.seed, or ask for tokens in requests.cached."
-        problems.add(path, expected=expected, found=f"{seed.per_rank} a rank", remedy=remedy)
-
-
-def _check_rows(value: dict[str, Any], problems: Problems) -> None:
-    """Check that formal rows fill the ranks alike where each has its own prefix, and fill every group."""
-    prefix = _valid(TypeAdapter(Prefix), _at(value, ("requests", "prefix"), {}))
-    formal = _valid(TypeAdapter(FormalSplit), _at(value, ("splits", "formal")))
-    ranks = _valid(TypeAdapter[int](Ranks), _at(value, ("dp_ranks",), 1))
-    if prefix is None or formal is None or ranks is None:
-        return
-    rows = formal.rows(ranks)
-    if prefix.shared_by == "rank" and rows % ranks:
-        expected = f"a multiple of dp_ranks {ranks}, since each rank has its own prefix"
-        lower, upper = floor_to(rows, ranks), ceil_to(rows, ranks)
-        remedy = f"The nearest are {lower} and {upper}." if lower else f"The least is {upper}."
-        problems.add(("splits", "formal", "total"), expected=expected, found=str(rows), remedy=remedy)
-    if prefix.groups is not None and prefix.groups > rows:
-        expected = f"at most one group for each of the {rows} formal rows"
-        remedy = "Ask for fewer groups, or for more formal rows."
-        problems.add(
-            ("requests", "prefix", "groups"), expected=expected, found=str(prefix.groups), remedy=remedy
-        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -22,7 +23,7 @@ import orjson
 from wlgen.compose import Composed
 from wlgen.disk import HashedFile, writing
 from wlgen.errors import error
-from wlgen.workload import MANIFEST, SPLITS, FileProof, Manifest, row_file
+from wlgen.workload import MANIFEST, OPTIONAL_KEYS, SPLITS, FileProof, Manifest
 
 
 def row_line(row: Composed) -> Iterator[bytes]:
@@ -53,6 +54,7 @@ def row_line(row: Composed) -> Iterator[bytes]:
                 "cached_len": plan.cached_len,
                 "output_len": plan.output_len,
                 "prompt_sha256": row.prompt_sha256,
+                **{key: value for key in OPTIONAL_KEYS if (value := getattr(plan, key)) is not None},
             }
         )[1:]
         + b"\n"
@@ -138,25 +140,32 @@ class Staging:
         """Take a proved file of the set that is being replaced, without copying it where links exist."""
         source, target = self.final / proof.path, self._new / proof.path
         with writing(target):
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 os.link(source, target)
             except OSError:
                 shutil.copyfile(source, target)
         return proof
 
-    def write(self, split: str, rank: int, rows: Iterable[Composed]) -> FileProof:
-        """Write one rank's file of a split and return its proof."""
-        path = row_file(split, rank)
+    def write(self, path: str, rows: Iterable[Composed]) -> FileProof:
+        """Write one rank's file of a split and return its proof; path: relative to the set's folder."""
         target = self._new / path
         count = 0
         with writing(target):
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             with HashedFile(target) as file:
                 for row in rows:
                     file.write(row_line(row))
                     count += 1
         return FileProof(path=path, sha256=file.hexdigest, rows=count)
+
+    def add(self, path: str, content: bytes) -> FileProof:
+        """Write a file that the spec names, such as a trace, and return its proof."""
+        target = self._new / path
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        return FileProof(path=path, sha256=hashlib.sha256(content).hexdigest(), rows=0)
 
     def commit(self, manifest: Manifest) -> None:
         """Write the manifest, exchange the old set and the new, and keep what a person added to the old."""
@@ -171,10 +180,11 @@ class Staging:
         """Move what stands in the old set's folder and is not the set's: a journal, for example."""
         for path in self._old.iterdir():
             target = self.final / path.name
-            if path.name not in (MANIFEST, *SPLITS) and not target.exists():
+            if path.name not in (MANIFEST, *SPLITS, "inputs") and not target.exists():
                 path.rename(target)
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
-    """Return manifest.json's bytes."""
-    return orjson.dumps(dataclasses.asdict(manifest), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    """Return manifest.json's bytes; a key that is None is left out."""
+    content = {key: value for key, value in dataclasses.asdict(manifest).items() if value is not None}
+    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +56,7 @@ def verify(
     spec = spec_file.from_content(manifest.spec, str(workload.folder / MANIFEST))
     module = registry.load(encodings, spec.encoding.name, place=spec.place)
     encoding: Encoding = module.load(spec.encoding.options, place=spec.place)
-    plan = solve(spec, encoding, 1)
+    plan = solve(spec, encoding, lambda _number, _output_len: 1)
     checked = Verification()
     checked.findings += _check_manifest(workload, plan, encoding)
     rows = _Rows(workload, plan, encoding, checked.findings)
@@ -65,8 +66,9 @@ def verify(
         checked.tokens += len(ids)
         checked.findings += rows.check(row, ids)
         progress(checked.rows, total)
-    if manifest.promises != rows.promises():
-        expected, got = str(rows.promises()), str(manifest.promises)
+    promises = rows.promises()
+    if manifest.promises != promises:
+        expected, got = str(promises), str(manifest.promises)
         checked.findings.append(Finding(id=MANIFEST, promise="promises", expected=expected, got=got))
     return checked
 
@@ -74,27 +76,36 @@ def verify(
 def _check_manifest(workload: Workload, plan: Plan, encoding: Encoding) -> Iterator[Finding]:
     """Yield where the manifest contradicts its spec, its encoding or its files."""
     manifest, spec = workload.manifest, plan.spec
-    counts = {s: [plan.count(s, r) for r in range(spec.dp_ranks)] for s in SPLITS}
-    splits = {s: {"rows": sum(per_rank), "per_rank": per_rank} for s, per_rank in counts.items()}
     equals: tuple[tuple[str, object, object], ...] = (
         ("spec_sha256", spec_file.fingerprint(manifest.spec), manifest.spec_sha256),
         ("spec", spec.content, manifest.spec),
         ("name", spec.name, manifest.name),
         ("cache", spec.cache, manifest.cache),
         ("encoding", encoding.proof(), manifest.encoding),
-        ("splits", splits, manifest.splits),
+        ("splits", plan.counts(), manifest.splits),
     )
     for promise, expected, got in equals:
         if expected != got:
             yield Finding(id=MANIFEST, promise=promise, expected=str(expected), got=str(got))
     listed = {proof.path for proof in manifest.files}
-    there = [r for r in range(spec.dp_ranks) if any(row_file(s, r) in listed for s in SPLITS)]
-    if there != manifest.ranks:
-        yield Finding(id=MANIFEST, promise="ranks", expected=str(there), got=str(manifest.ranks))
-    expected_files = {row_file(s, r) for s in SPLITS for r in there if counts[s][r]}
+    files = {row_file(*file): file for file in plan.files() if plan.count(*file)}
+    there = [files[path] for path in files if path in listed]
+    ranks, rounds = sorted({r for _, r, _ in there}), sorted({k for s, _, k in there if s != "seed"})
+    for promise, expected, got in (
+        ("ranks", ranks, manifest.ranks),
+        ("rounds", rounds if spec.rounds > 1 else None, manifest.rounds),
+    ):
+        if expected != got:
+            yield Finding(id=MANIFEST, promise=promise, expected=str(expected), got=str(got))
+    expected_files = {p for p, (s, r, k) in files.items() if r in ranks and (s == "seed" or k in rounds)}
     on_disk = {
-        p.relative_to(workload.folder).as_posix() for s in SPLITS for p in workload.folder.glob(f"{s}/*")
+        p.relative_to(workload.folder).as_posix()
+        for split in SPLITS
+        for p in (workload.folder / split).rglob("*")
+        if not p.is_dir()
     }
+    expected_files |= set(spec.inputs)
+    on_disk |= {path for path in spec.inputs if (workload.folder / path).is_file()}
     for name in sorted(expected_files ^ listed | listed ^ on_disk):
         missing = name in expected_files
         yield Finding(
@@ -110,30 +121,30 @@ def _check_manifest(workload: Workload, plan: Plan, encoding: Encoding) -> Itera
 
 
 class _Rows:
-    """The rows of the set in the manifest's order, each checked by itself and beside the others."""
+    """The rows of the set in the order they are sent, each checked by itself and beside the others."""
 
     def __init__(self, workload: Workload, plan: Plan, encoding: Encoding, findings: list[Finding]) -> None:
         self._workload = workload
         self._plan = plan
-        self._framing = encoding.frame(("user",))
+        self._frame = encoding.frame
         self._hygiene = Hygiene(encoding)
         self._findings = findings
         crowded = workload.manifest.proof.get("rows_that_share_a_lead", 0)
-        self._sharing = Sharing(plan.head_len, crowded if type(crowded) is int else 0)
-        self._ratios: list[float] = []
+        self._sharing = Sharing(crowded if type(crowded) is int else 0)
+        self._read: deque[RowPlan] = deque()
+        self._files: set[tuple[Split, int, int]] = set()
+        self._least = 1.0
         self._cached = self._prompt = 0
 
     def __iter__(self) -> Iterator[Row]:
         """Yield the rows that can be read and rendered, and find the lines that cannot."""
         listed = {proof.path: proof for proof in self._workload.manifest.files}
-        for split in SPLITS:
-            for rank in range(self._plan.spec.dp_ranks):
-                proof = listed.get(row_file(split, rank))
-                if proof is not None:
-                    yield from self._rows_of(proof, split, rank)
+        for file in self._plan.files():
+            if row_file(*file) in listed:
+                yield from self._rows_of(listed[row_file(*file)], *file)
 
-    def _rows_of(self, proof: FileProof, split: Split, rank: int) -> Iterator[Row]:
-        planned = self._plan.rows(split, rank)
+    def _rows_of(self, proof: FileProof, split: Split, rank: int, round_: int) -> Iterator[Row]:
+        planned = self._plan.rows(split, rank, round_)
         count = 0
         try:
             file = (self._workload.folder / proof.path).open("rb")
@@ -148,31 +159,28 @@ class _Rows:
                     self._findings += (_unreadable(problem) for problem in failure.problems)
                     continue
                 self._findings += _differences(plan, row, proof.path)
-                if [m.role for m in row.messages] == ["user"]:
+                if plan and [m.role for m in row.messages] == [m.role for m in plan.messages]:
+                    self._read.append(plan)
                     yield row
-        expected = self._plan.count(split, rank)
+        self._files.add((split, rank, round_))
+        expected = self._plan.count(split, rank, round_)
         for promise, got in (("rows", count), ("rows of the manifest", proof.rows)):
             if got != expected:
                 self._findings.append(Finding(id=proof.path, promise=promise, expected=expected, got=got))
 
     def check(self, row: Row, ids: Ids) -> Iterator[Finding]:
-        """Yield what is wrong with a row, given the server's ids of its text."""
-        head, tail, rule = list(self._framing.ids[0]), list(self._framing.ids[-1]), self._plan.spec.cache
+        """Yield what is wrong with the next row that was read, given the server's ids of its text."""
+        plan = self._read.popleft()
+        framing = self._frame(tuple(m.role for m in row.messages))
+        head, tail = list(framing.ids[0]), list(framing.ids[-1])
+        found = ids[: len(head)].tolist(), ids[len(ids) - len(tail) :].tolist()
         measured: list[tuple[str, int | str, int | str]] = [
             ("prompt_len", row.prompt_len, len(ids)),
-            ("body_len", row.body_len, len(ids) - self._framing.tokens),
-            (
-                "framing",
-                str((head, tail)),
-                str((ids[: len(head)].tolist(), ids[len(ids) - len(tail) :].tolist())),
-            ),
+            ("body_len", row.body_len, len(ids) - framing.tokens),
+            ("framing", str((head, tail)), str(found)),
             ("prompt_sha256", row.prompt_sha256, hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest()),
+            *(self._cached_promises(row, plan) if row.split != "seed" else ()),
         ]
-        if row.split != "seed":
-            cached = rule.cached_len(row.shared_len, row.prompt_len)
-            least, most = self._plan.bound.least(row.prompt_len), self._plan.bound.most(row.prompt_len)
-            measured.append(("cached_len", cached, row.cached_len))
-            measured.append(("cached_bound", min(max(cached, least), most), cached))
         for promise, expected, got in measured:
             if expected != got:
                 yield Finding(id=row.id, promise=promise, expected=expected, got=got)
@@ -180,17 +188,28 @@ class _Rows:
             fault = self._hygiene.fault(message.content)
             if fault:
                 yield Finding(id=row.id, promise="safe text", expected="no such text", got=fault)
-        yield from self._sharing.add(row, ids)
-        if row.split == "formal":
+        yield from self._sharing.add(row, plan, ids, framing)
+        if row.split == "formal" and row.round == 0:
             self._cached, self._prompt = self._cached + row.cached_len, self._prompt + len(ids)
-            self._ratios.append(row.cached_len / max(1, len(ids)))
+            self._least = min(self._least, row.cached_len / max(1, len(ids)))
+
+    def _cached_promises(self, row: Row, plan: RowPlan) -> Iterator[tuple[str, int | str, int | str]]:
+        """Yield what the rule says beside what the row says: all of its prefix, once that is held."""
+        spec = self._plan.spec
+        cached = spec.cache.cached_len(row.shared_len, row.prompt_len)
+        primed = spec.trace is None and not any(of.cached.cold or of.session for of in spec.requests)
+        cached = cached if primed else min(cached, row.cached_len)
+        least, most = plan.bound.least(row.prompt_len), plan.bound.most(row.prompt_len)
+        yield "cached_len", cached, row.cached_len
+        yield "cached_bound", min(max(cached, least), most), cached
 
     def promises(self) -> Promises:
-        """Return the three promises as the formal rows keep them; as planned where none is here."""
-        if not self._prompt:
+        """Return the three promises as the formal rows keep them; as planned where not all are here."""
+        ranks = range(self._plan.spec.dp_ranks)
+        if not all(("formal", r, 0) in self._files or not self._plan.count("formal", r) for r in ranks):
             return self._plan.promises
-        aggregate, least = self._cached / self._prompt, min(self._ratios)
-        return Promises(configured=self._plan.configured, aggregate=aggregate, per_request_min=least)
+        aggregate = self._cached / max(1, self._prompt)
+        return replace(self._plan.promises, aggregate=aggregate, per_request_min=self._least)
 
 
 def _unreadable(problem: Problem) -> Finding:

@@ -2,6 +2,7 @@
 
 output/<name>/manifest.json                  written last
 output/<name>/<split>/rank-<00>.jsonl        one row a line, UTF-8
+output/<name>/<split>/round-<1>/rank-<00>.jsonl    of a later round
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ class Row:
     body_len: tokens of the message text. prompt_len: with framing. shared_len: longest common token prefix
     with the row's group, framing head included. cached_len: what the rule says the server will report.
     prompt_sha256: of the prompt ids as little-endian uint32.
+    Keys that a line leaves out where they are None: request_class, of a spec with several; session and turn,
+    of a conversation; timestamp_ms, since its round began; cached_len_recorded, what is cached if the model
+    has answered each turn with the recorded text.
     """
 
     id: str
@@ -49,6 +53,11 @@ class Row:
     cached_len: int
     output_len: int
     prompt_sha256: str
+    request_class: str | None = None
+    session: str | None = None
+    turn: int | None = None
+    timestamp_ms: int | None = None
+    cached_len_recorded: int | None = None
 
     @property
     def text_sha256(self) -> str:
@@ -109,7 +118,7 @@ class Manifest:
     spec: the normalised spec. encoding: {name, tokenizer_sha256, head_ids, tail_ids, server_kwargs, chat}.
     cache: the rule's fields. splits: rows a split and rank, {split: {"rows": n, "per_rank": [..]}}.
     ranks: those whose files are here; a build of some ranks alone has not all. proof: how exactness was
-    proved.
+    proved. rounds: those that are here, None for a spec of one round; splits counts the rows of one.
     """
 
     format: str
@@ -123,22 +132,29 @@ class Manifest:
     ranks: Sequence[int]
     files: tuple[FileProof, ...]
     proof: Mapping[str, Any]
+    rounds: Sequence[int] | None = None
 
     @property
     def dp_ranks(self) -> int:
         """Data-parallel ranks of the set."""
         return int(self.spec["dp_ranks"])
 
-    @property
-    def bound(self) -> Bound:
-        """The spec's bound on cached tokens, for each check and formal row."""
-        cached = self.spec["requests"]["cached"]
+    def bound_of(self, request_class: str | None) -> Bound:
+        """Return the spec's bound on cached tokens for each check and formal row of a class."""
+        asked = self.spec["requests"]
+        classes = asked if isinstance(asked, list) else [asked]
+        cached = next(of for of in classes if of.get("name") == request_class).get("cached", {})
         ratio = cached.get("min_ratio")
         return Bound(
             min_ratio=None if ratio is None else Fraction(str(ratio)),
             tokens=cached.get("tokens"),
             max_tokens=cached.get("max_tokens"),
         )
+
+    @property
+    def bound(self) -> Bound:
+        """The bound of a spec with one class, no bound for one with several."""
+        return Bound() if isinstance(self.spec["requests"], list) else self.bound_of(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,22 +164,34 @@ class Workload:
     folder: Path
     manifest: Manifest
 
-    def files(self, splits: Sequence[Split] = SPLITS, ranks: Sequence[int] | None = None) -> list[FileProof]:
-        """Return the files of the splits and ranks, in the order seed, check, formal, then rank."""
+    def files(
+        self,
+        splits: Sequence[Split] = SPLITS,
+        ranks: Sequence[int] | None = None,
+        rounds: Sequence[int] | None = None,
+    ) -> list[FileProof]:
+        """Return the files in the order they are sent: seeds, then each round's checks and formal rows."""
         wanted = range(self.manifest.dp_ranks) if ranks is None else ranks
+        every = self.manifest.rounds or (0,) if rounds is None else rounds
         by_path = {f.path: f for f in self.manifest.files}
-        paths = (row_file(split, rank) for split in SPLITS if split in splits for rank in wanted)
+        parts = [("seed", 0), *((split, round_) for round_ in every for split in SPLITS[1:])]
+        paths = (row_file(s, rank, round_) for s, round_ in parts if s in splits for rank in wanted)
         return [by_path[path] for path in paths if path in by_path]
 
-    def rows(self, splits: Sequence[Split] = SPLITS, ranks: Sequence[int] | None = None) -> Iterator[Row]:
-        """Yield rows in file order; WlgenError names the file and line of the first bad one."""
-        for proof in self.files(splits, ranks):
+    def rows(
+        self,
+        splits: Sequence[Split] = SPLITS,
+        ranks: Sequence[int] | None = None,
+        rounds: Sequence[int] | None = None,
+    ) -> Iterator[Row]:
+        """Yield rows in the order of `files`; WlgenError names the file and line of the first bad one."""
+        for proof in self.files(splits, ranks, rounds):
             yield from read_rows(self.folder / proof.path)
 
 
-def row_file(split: str, rank: int) -> str:
+def row_file(split: str, rank: int, round_: int = 0) -> str:
     """Return the path of a rank's file inside the set's folder."""
-    return f"{split}/rank-{rank:02d}.jsonl"
+    return f"{split}/" + (f"round-{round_}/" if round_ else "") + f"rank-{rank:02d}.jsonl"
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -184,11 +212,11 @@ def parse_row(line: bytes, *, place: str) -> Row:
     except orjson.JSONDecodeError as failure:
         raise error(place, expected="a whole JSON row", found=str(failure), remedy=remedy) from failure
     keys = list(values) if isinstance(values, dict) else [type(values).__name__]
-    if keys != list(Row.__dataclass_fields__):
-        expected = f"the keys {', '.join(Row.__dataclass_fields__)}"
+    if keys != [name for name in _ROW_TYPES if name not in OPTIONAL_KEYS or name in keys]:
+        expected = f"the keys {', '.join(name for name in _ROW_TYPES if name not in OPTIONAL_KEYS)}"
         raise error(place, expected=expected, found=", ".join(keys), remedy=remedy)
     for key, kind in _ROW_TYPES.items():
-        if type(values[key]) is not kind:
+        if key in values and type(values[key]) is not kind:
             raise error(f"{place} {key}", expected=kind.__name__, found=repr(values[key])[:80], remedy=remedy)
     try:
         messages = tuple(Message(**m) for m in values.pop("messages"))
@@ -211,12 +239,15 @@ def _json_types(kind: type[Any]) -> dict[str, type]:
     }
     lists = ("tuple", "Sequence")
     return {
-        field.name: plain.get(str(field.type), list if str(field.type).startswith(lists) else dict)
+        field.name: plain.get(
+            str(field.type).removesuffix(" | None"), list if str(field.type).startswith(lists) else dict
+        )
         for field in fields(kind)
     }
 
 
 _ROW_TYPES = _json_types(Row)
+OPTIONAL_KEYS = tuple(field.name for field in fields(Row) if field.default is None)
 
 
 def open_workload(folder: Path) -> Workload:
@@ -258,8 +289,9 @@ def _typed(kind: type[T], content: object) -> T:
     """Return a dataclass of JSON values; TypeError names the first value of another type."""
     if not isinstance(content, dict):
         raise TypeError(f"expected the keys of a {kind.__name__}, found {content!r:.80}")
+    absent = [(field.name, None) for field in fields(kind) if field.default is None]  # type: ignore[arg-type]
     for name, expected in _json_types(kind).items():
-        if name in content and type(content[name]) is not expected:
+        if name in content and type(content[name]) is not expected and (name, content[name]) not in absent:
             raise TypeError(f"{name}: expected {expected.__name__}, found {content[name]!r:.80}")
     return kind(**content)
 

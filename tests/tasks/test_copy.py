@@ -21,7 +21,7 @@ BODY = re.compile(
 def texts_of(**changes: Any) -> list[str]:
     ready = blueprint(spec_of(**changes))
     rows = [ready.composer().compose(plan) for plan in ready.plan.rows("formal", 0)]
-    return ["".join(piece.text for piece in row.pieces[0] if not piece.segment.shared) for row in rows]
+    return ["".join(piece.text for piece in row.pieces[0] if not piece.segment.kept) for row in rows]
 
 
 @pytest.mark.parametrize("cached", [{"min_ratio": 0.5}, {"max_tokens": 0}])
@@ -66,7 +66,7 @@ def test_a_passage_longer_than_the_own_part_is_refused_with_what_would_fit():
 @pytest.mark.parametrize("name", ["llama2", "gemma", "mistral", "t5", "bert"])
 def test_the_least_own_part_can_be_composed_with_any_tokenizer(name):
     spec = spec_of(encoding=chat(name), output_len=1, body_len=1000, cached={"max_tokens": 16})
-    least = 2 + blueprint(spec).task.least_own(1)
+    least = 2 + blueprint(spec).tasks[0].least_own(1)
     ready = blueprint(spec_of(encoding=chat(name), output_len=1, body_len=least, cached={"max_tokens": 16}))
     row = ready.composer().compose(next(ready.plan.rows("formal", 0)))
     assert ready.encoding.prompt_ids(row.messages) == row.prompt_ids.tolist()

@@ -21,7 +21,7 @@ def test_a_task_is_options_and_make(name):
 
 @pytest.mark.parametrize("name", BUILT)
 def test_fewer_shared_tokens_are_the_start_of_more(name):
-    task = blueprint(spec_of(task=name)).task
+    task = blueprint(spec_of(task=name)).tasks[0]
     long = task.shared(("test",), 300)
     for tokens in (0, 1, 2, 17, 299):
         short = task.shared(("test",), tokens)
@@ -32,7 +32,7 @@ def test_fewer_shared_tokens_are_the_start_of_more(name):
 
 @pytest.mark.parametrize("name", BUILT)
 def test_an_own_part_has_the_tokens_asked_for_and_ends_in_no_space(name):
-    task = blueprint(spec_of(task=name)).task
+    task = blueprint(spec_of(task=name)).tasks[0]
     least = task.least_own(8)
     for tokens in (least, least + 1, least + 15, least + 16, least + 400):
         chunk = task.own(("test", tokens), tokens, 8)
@@ -42,6 +42,6 @@ def test_an_own_part_has_the_tokens_asked_for_and_ends_in_no_space(name):
 
 @pytest.mark.parametrize("name", BUILT)
 def test_more_output_never_needs_fewer_tokens(name):
-    task = blueprint(spec_of(task=name)).task
+    task = blueprint(spec_of(task=name)).tasks[0]
     least = [task.least_own(output_len) for output_len in range(1, 200)]
     assert least == sorted(least)

@@ -11,7 +11,7 @@ from wlgen.build import blueprint
 
 def test_words_are_drawn_uniformly():
     ready = blueprint(spec_of(task="words"))
-    drawn = Counter(ready.task.shared(("test",), 100_000).ids.tolist())
+    drawn = Counter(ready.tasks[0].shared(("test",), 100_000).ids.tolist())
     words = {atom.id for atom in ready.lexicon.words}
     assert set(drawn) == words
     mean = 100_000 / len(words)
@@ -19,7 +19,7 @@ def test_words_are_drawn_uniformly():
 
 
 def test_any_length_will_do():
-    task = blueprint(spec_of(task="words")).task
+    task = blueprint(spec_of(task="words")).tasks[0]
     assert task.least_own(1024) == 0
     for tokens in range(5):
         assert len(task.own(("test",), tokens, 1024).ids) == tokens

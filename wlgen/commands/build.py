@@ -8,12 +8,15 @@ from typing import Annotated
 import typer
 
 
-def command(
+def command(  # noqa: PLR0917 (typer reads options as arguments)
     spec: Annotated[Path, typer.Argument(help="The spec, a YAML file.")],
     output: Annotated[Path, typer.Option(help="The folder in which the set's own folder is made.")] = Path(
         "output"
     ),
     rank: Annotated[list[int] | None, typer.Option(help="Build only this rank's files (repeatable).")] = None,
+    round_: Annotated[
+        list[int] | None, typer.Option("--round", help="Build only this round's checks and formal rows.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -22,7 +25,7 @@ def command(
     from wlgen.commands._progress import rows_bar
 
     with rows_bar(quiet=quiet or as_json) as progress:
-        built = build.build(spec_file.load(spec), output, ranks=rank, progress=progress)
+        built = build.build(spec_file.load(spec), output, ranks=rank, rounds=round_, progress=progress)
     folder, manifest = built.workload.folder, built.workload.manifest
     if as_json:
         typer.echo((folder / "manifest.json").read_text(), nl=False)

@@ -10,12 +10,17 @@ import typer
 
 def command(
     spec: Annotated[Path, typer.Argument(help="The spec, a YAML file.")],
+    in_flight: Annotated[
+        int,
+        typer.Option(help="Show the hit ratio in the order sent, with so many rows a rank at a time.", min=0),
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Say what a spec will give: tokens, pages, the three promises, rows, bytes. Nothing is written."""
     import json
 
-    from wlgen import build, outline, spec_file
+    from wlgen import build, outline, outline_text, spec_file
 
     ready = build.blueprint(spec_file.load(spec))
-    typer.echo(json.dumps(outline.outline(ready)) if as_json else "\n".join(outline.lines(ready)))
+    said = outline.outline(ready, in_flight) if as_json else None
+    typer.echo(json.dumps(said) if as_json else "\n".join(outline_text.lines(ready, in_flight)))

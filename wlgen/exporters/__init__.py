@@ -62,6 +62,11 @@ class Prompt:
     cached_len: int
     output_len: int
     prompt_sha256: str
+    request_class: str | None = None
+    session: str | None = None
+    turn: int | None = None
+    timestamp_ms: int | None = None
+    cached_len_recorded: int | None = None
     ids: NDArray[np.uint32] | None = None
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from wlgen.errors import error
-from wlgen.shapes.lengths import Column, column_values
+from wlgen.shapes.lengths import Column
 from wlgen.streams import Coordinates, words
 from wlgen.strict import Strict, refusal
 
@@ -27,7 +27,7 @@ class Bursts(Strict):
 
 
 class Arrivals(Strict):
-    """rate: rows a second, spaced by `process`; or bursts; or the milliseconds in a column of a file.
+    """rate: rows a second, spaced by `process`; or bursts; or milliseconds, the column of a file (`times`).
 
     burstiness: the shape of the gamma process; 1 is Poisson, less is burstier.
     """
@@ -37,6 +37,7 @@ class Arrivals(Strict):
     burstiness: Annotated[float | int, Field(gt=0, le=1000)] | None = None
     bursts: Bursts | None = None
     column: Column | None = None
+    times: list[int] | None = Field(default=None, exclude=True)
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -51,13 +52,13 @@ class Arrivals(Strict):
         return self
 
 
-def timestamps(arrivals: Arrivals, stream: Coordinates, count: int, *, place: str) -> list[int]:
+def timestamps(arrivals: Arrivals, stream: Coordinates, count: int) -> list[int]:
     """Return `count` times in milliseconds, never falling; those of fewer are the start of those of more.
 
-    place: where a file's path is relative to. WlgenError for a file with too few times, or falling ones.
+    A column has been read before, into `times`. WlgenError where it has too few times, or falling ones.
     """
     if arrivals.column:
-        return _from_column(arrivals.column, count, place)
+        return _from_column(arrivals.column.path, arrivals.times or [], count)
     if arrivals.bursts:
         return [i // arrivals.bursts.size * arrivals.bursts.every_ms for i in range(count)]
     gap = Fraction(1000) / Fraction(str(arrivals.rate))
@@ -70,12 +71,11 @@ def timestamps(arrivals: Arrivals, stream: Coordinates, count: int, *, place: st
     return [int(time) for time in islice(ends, count)]
 
 
-def _from_column(column: Column, count: int, place: str) -> list[int]:
-    times = column_values(column, place, least=0)
+def _from_column(path: str, times: list[int], count: int) -> list[int]:
     found = f"{len(times)} times" if len(times) < count else "falling times"
     if len(times) < count or any(b < a for a, b in pairwise(times)):
         expected = f"{count} times in milliseconds, none before the one above it"
-        raise error(column.path, expected=expected, found=found)
+        raise error(path, expected=expected, found=found)
     return [time - times[0] for time in times[:count]]
 
 

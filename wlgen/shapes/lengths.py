@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from wlgen.errors import error
 from wlgen.shapes.popularity import Weight, chosen
@@ -55,10 +54,14 @@ class Bin(Strict):
 
 
 class Column(Strict):
-    """A column of a CSV or JSONL file, a length a row, taken in order and again from the start."""
+    """A column of a CSV or JSONL file, a number a row, taken in order and again from the start.
 
-    path: str
+    sha256: of the file, which a manifest keeps.
+    """
+
+    path: Annotated[str, Field(min_length=1)]
     column: str
+    sha256: str | None = None
 
 
 class Distribution(Strict):
@@ -96,14 +99,20 @@ class Distribution(Strict):
             raise refusal(expected="weights of which one is above 0", found=str(weights), key="weights")
 
 
-Length = Tokens | Distribution
+def _kind(value: object) -> str:
+    # Told apart before either is checked, so that a wrong value is told against what it was meant to be.
+    return "distribution" if isinstance(value, dict | Distribution) else "tokens"
 
 
-def draw(length: int | Distribution, stream: Coordinates, count: int, *, place: str) -> Lengths:
+Length: TypeAlias = Annotated[
+    Annotated[Tokens, Tag("tokens")] | Annotated[Distribution, Tag("distribution")], Discriminator(_kind)
+]
+
+
+def draw(length: int | Distribution, stream: Coordinates, count: int) -> Lengths:
     """Return `count` lengths, shape (count,): those of fewer are the start of those of more.
 
-    place: where a file's path is relative to, and what messages call the length. WlgenError for a file that
-    cannot be read or has no such column.
+    A column has been read before: its values stand beside it.
     """
     if isinstance(length, int):
         return np.full(count, length, dtype=np.int64)
@@ -112,15 +121,25 @@ def draw(length: int | Distribution, stream: Coordinates, count: int, *, place: 
     if length.choice:
         weights = length.weights or [1] * len(length.choice)
         return np.array(length.choice, dtype=np.int64)[chosen(weights, words(stream, count))]
-    if length.column or length.values:
-        values = column_values(length.column, place) if length.column else length.values
-        return np.resize(np.array(values, dtype=np.int64), count)
+    if length.values:
+        return np.resize(np.array(length.values, dtype=np.int64), count)
     low, high = length.uniform or (0, 0)
     bins = length.histogram or [Bin(low=low, high=high, count=1)]
     which = chosen([b.count for b in bins], words((*stream, "bin"), count))
     lows = np.array([b.low for b in bins], dtype=np.int64)[which]
     widths = np.array([b.high - b.low + 1 for b in bins], dtype=np.uint64)[which]
     return lows + below(words(stream, count), widths)
+
+
+def longest(length: int | Distribution) -> int:
+    """Return the longest length that can be drawn."""
+    if isinstance(length, int):
+        return length
+    if length.normal:
+        return length.normal.max
+    ends = [*(length.uniform or ()), *(length.choice or ()), *(length.values or ())]
+    ends += [b.high for b in length.histogram or ()]
+    return int(max(ends))
 
 
 def describe(lengths: Lengths) -> dict[str, Any]:
@@ -140,44 +159,38 @@ def describe(lengths: Lengths) -> dict[str, Any]:
     }
 
 
-@cache
-def column_values(column: Column, place: str, *, least: int = 1) -> list[int]:
-    """Return the whole numbers of a file's column; a relative path is beside the file that `place` names."""
-    path = Path(place.rsplit(":", 1)[0]).parent / column.path
-    rows = _json_rows(path) if path.suffix in (".jsonl", ".json") else _csv_rows(path)
+def column_values(column: Column, content: bytes, *, least: int = 1) -> list[int]:
+    """Return the whole numbers in a column of a file's content; WlgenError names a line without one."""
+    rows = _json_rows if column.path.endswith((".jsonl", ".json")) else _csv_rows
     values = []
     try:
-        for line, row in rows:
+        for line, row in rows(content, column.path):
             if column.column not in row:
                 known = ", ".join(map(str, row)) or "none"
-                raise error(
-                    f"{path}:{line}", expected=f"the column {column.column}", found=f"the columns {known}"
-                )
-            values.append(_whole(row[column.column], f"{path}:{line} {column.column}", least))
-    except (OSError, UnicodeDecodeError) as failure:
-        raise error(str(path), expected="a CSV or JSONL file", found=str(failure)) from failure
+                expected = f"the column {column.column}"
+                raise error(f"{column.path}:{line}", expected=expected, found=f"the columns {known}")
+            values.append(_whole(row[column.column], f"{column.path}:{line} {column.column}", least))
+    except (UnicodeDecodeError, csv.Error) as failure:
+        raise error(column.path, expected="a CSV or JSONL file", found=str(failure)) from failure
     if not values:
-        raise error(str(path), expected=f"lengths in the column {column.column}", found="no rows")
+        raise error(column.path, expected=f"numbers in the column {column.column}", found="no rows")
     return values
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        yield from enumerate(csv.DictReader(file), 2)
+def _csv_rows(content: bytes, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    del path
+    yield from enumerate(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")), 2)
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with path.open("rb") as file:
-        for line, text in enumerate(file, 1):
-            try:
-                row = orjson.loads(text)
-            except orjson.JSONDecodeError as failure:
-                raise error(
-                    f"{path}:{line}", expected="a JSON object a line", found=str(failure)
-                ) from failure
-            if not isinstance(row, dict):
-                raise error(f"{path}:{line}", expected="a JSON object a line", found=type(row).__name__)
-            yield line, row
+def _json_rows(content: bytes, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for line, text in enumerate(content.splitlines(), 1):
+        try:
+            row = orjson.loads(text)
+        except orjson.JSONDecodeError as failure:
+            raise error(f"{path}:{line}", expected="a JSON object a line", found=str(failure)) from failure
+        if not isinstance(row, dict):
+            raise error(f"{path}:{line}", expected="a JSON object a line", found=type(row).__name__)
+        yield line, row
 
 
 def _whole(value: object, place: str, least: int) -> int:
