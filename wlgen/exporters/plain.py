@@ -8,7 +8,7 @@ from typing import Any
 from wlgen.exporters import FIELDS, File, FileUnit, Form, Portion, Prompt, RunCard, Target
 from wlgen.exporters._requests import grouped, messages
 from wlgen.exporters._run_card import commands
-from wlgen.workload import Split
+from wlgen.workload import OPTIONAL_KEYS, Split
 
 FORMS = (
     Form(name="text", about="every key of the row, with its messages"),
@@ -25,7 +25,9 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
 
 
 def _line(prompt: Prompt) -> dict[str, Any]:
-    fields = {name: getattr(prompt, name) for name in FIELDS} | {"messages": messages(prompt)}
+    values = ((name, getattr(prompt, name)) for name in FIELDS)
+    fields = {name: value for name, value in values if name not in OPTIONAL_KEYS or value is not None}
+    fields |= {"messages": messages(prompt)}
     return fields if prompt.ids is None else fields | {"input_ids": prompt.ids}
 
 
