@@ -21,6 +21,7 @@ grammar hit_figures hygiene inputs lexicon request_lines rule_choice server_api 
 classes exporters findings plan preflight reencode schedule tasks
 conversation diagnosis export_folder join openings predict sharing spec_file table
 audited compose infer_rule population prepare_causes refusals trace_rows
+class_promises
 audit fitting preparation prove report solve store
 build probe verify
 outline prepare recall

@@ -16,7 +16,8 @@ import pytest
 from audits import CACHED, OUTPUT, PROMPT, good, manifest, plain, row, rows, write_set
 
 from wlgen import cli
-from wlgen.audit import audit, parse_splits
+from wlgen.audit import audit, parse_rounds, parse_splits
+from wlgen.encodings import Message
 from wlgen.errors import Problem, WlgenError
 from wlgen.figures import Setting
 
@@ -232,6 +233,141 @@ def test_splits_are_named_once_and_in_order():
     assert parse_splits(["formal", "check", "formal"]) == ("check", "formal")
     with pytest.raises(WlgenError, match="found warm, hot"):
         parse_splits(["warm", "formal", "hot"])
+
+
+# --- classes, aggregates, rounds, sessions, traces
+
+
+COLD = {"name": "cold", "cached": {"max_tokens": 0}}
+WARM = {"name": "warm", "cached": {"min_ratio": 0.8}}
+
+
+def of_requests(requests):
+    return replace(manifest(), spec={"dp_ranks": 2, "requests": requests})
+
+
+def audited_rows(content, results, requests=None, **options: Any):
+    of = manifest() if requests is None else of_requests(requests)
+    return audit(content, [("results", results)], of, **options)
+
+
+def mixed():
+    cold = [row("formal", 0, n, request_class="cold", cached_len=0) for n in range(3)]
+    return [*cold, *(row("formal", 0, n, request_class="warm") for n in range(3, 5))]
+
+
+def test_each_row_is_held_to_the_bound_of_its_own_class():
+    results = good(mixed())
+    assert audited_rows(mixed(), results, [COLD, WARM]).findings == ()
+    results[1] = replace(results[1], cached_tokens=128)
+    results[4] = replace(results[4], cached_tokens=CACHED - 128)
+    assert broken(audited_rows(mixed(), results, [COLD, WARM])) == [
+        ("formal-r00-000001", "cached_bound", 0, 128),
+        ("formal-r00-000004", "cached_bound", LEAST, CACHED - 128),
+    ]
+
+
+def test_the_promises_are_told_class_by_class():
+    results = good(mixed())
+    results[4] = replace(results[4], cached_tokens=CACHED - 128)
+    cold, warm = audited_rows(mixed(), results, [COLD, WARM]).classes
+    assert (cold.name, cold.rows, cold.planned, cold.observed) == (
+        "cold",
+        3,
+        (0, 3 * PROMPT),
+        (0, 3 * PROMPT),
+    )
+    assert (warm.planned, warm.observed) == ((2 * CACHED, 2 * PROMPT), (2 * CACHED - 128, 2 * PROMPT))
+    assert (warm.planned_min, warm.observed_min) == ((CACHED, PROMPT), (CACHED - 128, PROMPT))
+
+
+HALF = {"cached": {"aggregate": 0.5}}  # within 0.005 where the spec names no tolerance
+
+
+def halves(cached_lens, **changes: Any):
+    lengths = {"prompt_len": 1000, "body_len": 996, "shared_len": 512}
+    return [row("formal", 0, n, cached_len=c, **lengths, **changes) for n, c in enumerate(cached_lens)]
+
+
+def test_an_aggregate_is_a_promise_of_all_rows_and_of_none_alone():
+    content = halves([200, 800, 500, 520])
+    assert audited_rows(content, good(content), HALF).findings == ()
+    content = halves([200, 800, 500, 521])
+    assert broken(audited_rows(content, good(content), HALF)) == [
+        ("small", "aggregate", "49.5000 % to 50.5000 %", "50.5250 % (2021 of 4000 tokens)")
+    ]
+    wider = {"cached": {"aggregate": 0.5, "tolerance": 0.01}}
+    assert audited_rows(content, good(content), wider).findings == ()
+
+
+def test_an_aggregate_names_its_class_and_is_undecided_while_a_row_is_missing():
+    content = [*mixed()[:3], *halves([0, 0], request_class="half")]
+    content[3:] = [replace(each, id=f"{each.id}-half") for each in content[3:]]
+    classes = [COLD, {"name": "half"} | HALF]
+    assert broken(audited_rows(content, good(content), classes)) == [
+        ("small class half", "aggregate", "49.5000 % to 50.5000 %", "0.0000 % (0 of 2000 tokens)")
+    ]
+    found = broken(audited_rows(content, good(content)[:-1], classes))
+    assert found == [(content[-1].id, "sent_once", 1, 0)]
+
+
+@pytest.mark.parametrize("requests", [{"trace": {"path": "t.jsonl"}}, {"cached": {"cold": True}}])
+def test_a_trace_and_a_cold_class_have_no_bound_but_the_plan(requests):
+    content = halves([0, 512, 128])
+    assert audited_rows(content, good(content), requests).findings == ()
+    results = good(content)
+    results[1] = replace(results[1], cached_tokens=384)
+    assert broken(audited_rows(content, results, requests)) == [("formal-r00-000001", "cached_len", 512, 384)]
+
+
+def test_recorded_answers_that_the_server_found_are_accepted_and_counted():
+    content = [
+        row("formal", 0, 0, session="s000000", turn=0, cached_len_recorded=CACHED),
+        row("formal", 0, 1, session="s000000", turn=1, cached_len_recorded=CACHED + 256),
+        row("formal", 0, 2, session="s000000", turn=2, cached_len_recorded=CACHED + 256),
+    ]
+    results = good(content)
+    results[1] = replace(results[1], cached_tokens=CACHED + 256)
+    found = audited_rows(content, results)
+    assert (found.findings, found.recorded) == ((), 1)
+    results[2] = replace(results[2], cached_tokens=CACHED + 128)
+    assert broken(audited_rows(content, results)) == [
+        ("formal-r00-000002", "cached_len", CACHED, CACHED + 128)
+    ]
+
+
+def rounds_of(count):
+    return [
+        row("formal", 0, n, round=k, id=f"formal-r00-{n:06d}-k{k}", messages=(Message("user", f"{n} {k}"),))
+        for k in range(count)
+        for n in range(2)
+    ]
+
+
+def test_rows_of_the_round_asked_for_are_sent_once_and_others_are_counted_apart():
+    content = rounds_of(3)
+    found = audited_rows(content, good(content[2:]), rounds=(1,))
+    assert (found.findings, found.results, found.elsewhere) == ((), 2, {"round 2 formal": 2})
+    (finding,) = audited_rows(content, good(content[2:3]), rounds=(1,)).findings
+    assert (finding.id, finding.promise) == ("formal-r00-000001-k1", "sent_once")
+    with pytest.raises(WlgenError, match="Give --round 2"):
+        audited_rows(content, good(content[4:]), rounds=(1,))
+
+
+def test_the_first_round_that_is_built_is_audited_by_default():
+    assert (parse_rounds([], None), parse_rounds([], [2, 1]), parse_rounds([2, 1], [1, 2])) == (
+        (0,),
+        (1,),
+        (1, 2),
+    )
+    with pytest.raises(WlgenError, match="a round that is built: 1, 2"):
+        parse_rounds([0], [1, 2])
+
+
+def test_a_prompt_that_a_trace_repeats_is_no_finding():
+    content = [replace(each, messages=ROWS[0].messages) for each in halves([0, 512, 512])]
+    results = [replace(r, id=None) for r in good(content)]
+    assert audited_rows(content, results[::-1], {"trace": {"path": "t.jsonl"}}).findings == ()
 
 
 def test_a_setting_reaches_the_windows():

@@ -9,6 +9,7 @@ import pytest
 from audits import CACHED, PROMPT, RULE, good, promised, row
 
 from wlgen.diagnosis import Pair, diagnose
+from wlgen.workload import Bound
 
 RANKS, EACH = 4, 10
 
@@ -71,6 +72,19 @@ def test_first_row_of_each_rank_short_is_a_full_length_seed():
     (found,) = diagnose(pairs(lambda _, n: 1024 if n == 0 else CACHED), RULE)
     assert (found.cause, found.rows) == ("first_of_rank", RANKS)
     assert "shape: short" in found.remedy
+
+
+def test_first_row_of_each_rank_at_zero_under_a_dense_rule_is_no_seed():
+    """A dense model keeps a seed of any length; only a hybrid one keeps no state inside a longer one."""
+    zeros = pairs(lambda rank, n: 0 if n == 0 and rank < 3 else CACHED)
+    (found,) = diagnose(zeros, RULE)
+    assert (found.cause, found.rows) == ("rank_not_seeded", 3)
+    assert causes(zeros, replace(RULE, sliding_window=128)) == ["first_of_rank"]
+
+
+def test_a_class_bounded_from_above_lacks_nothing():
+    found = [p._replace(row=replace(p.row, bound=Bound(max_tokens=CACHED))) for p in pairs(lambda *_: 0)]
+    assert causes(found) == []
 
 
 def test_first_is_the_first_that_was_sent():

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from audits import CACHED, OUTPUT, PROMPT, good, row
 
-from wlgen.findings import MEANING, NOT_OBSERVED, Finding, Promise, Promised, findings_of
-from wlgen.workload import Bound
+from wlgen.findings import NOT_OBSERVED, Promised, findings_of
+from wlgen.workload import Bound, Finding
 
 BOUND = Bound(min_ratio=Fraction(4, 5))
 LEAST = 1642  # the least whole count that is 80 % of 2052
 ROW = row("formal", 1, 0)
-PROMISED = Promised.of(ROW)
+PROMISED = Promised.of(ROW, BOUND)
 
 
 def spoilt(**changes: Any):
     (result,) = good([ROW])
-    return findings_of(PROMISED, replace(result, **changes), BOUND)
+    return findings_of(PROMISED, replace(result, **changes))
 
 
 def test_a_kept_row_has_no_finding():
@@ -63,20 +63,30 @@ def test_what_the_client_does_not_record_is_no_finding():
 
 
 def test_a_zero_set_allows_no_hit():
-    zero = replace(PROMISED, cached_len=0)
+    zero = replace(PROMISED, cached_len=0, bound=Bound(max_tokens=0))
     (result,) = good([ROW], cached_tokens=128)
-    (finding,) = findings_of(zero, result, Bound(max_tokens=0))
+    (finding,) = findings_of(zero, result)
     assert (finding.promise, finding.expected, finding.got) == ("cached_bound", 0, 128)
 
 
 def test_the_bound_is_not_asked_of_a_seed():
     seed = row("seed", 0, 0)
     (result,) = good([seed])
-    assert findings_of(Promised.of(seed), result, BOUND) == []
-    (finding,) = findings_of(Promised.of(seed), replace(result, cached_tokens=128), BOUND)
+    assert findings_of(Promised.of(seed, BOUND), result) == []
+    (finding,) = findings_of(Promised.of(seed, BOUND), replace(result, cached_tokens=128))
     assert (finding.promise, finding.expected) == ("cached_len", 0)
 
 
-def test_each_promise_has_its_words():
-    """MEANING is also the order in which reports list them, so it must hold all."""
-    assert tuple(MEANING) == get_args(Promise)
+@pytest.mark.parametrize(("cached", "promises"), [(0, []), (128, []), (256, []), (384, ["cached_bound"])])
+def test_a_class_bounded_from_above_may_find_less_than_planned(cached, promises):
+    """A framing head that fills pages is found by each row but the first on a cold rank."""
+    zero = Promised.of(replace(ROW, cached_len=256), Bound(max_tokens=256))
+    (result,) = good([ROW], cached_tokens=cached)
+    assert [f.promise for f in findings_of(zero, result)] == promises
+
+
+@pytest.mark.parametrize(("cached", "broken"), [(640, False), (768, True), (896, False), (0, True)])
+def test_a_turn_finds_the_prompts_before_it_or_the_recorded_answers_too(cached, broken):
+    turn = Promised.of(replace(ROW, cached_len=640, cached_len_recorded=896), Bound())
+    (result,) = good([ROW], cached_tokens=cached)
+    assert bool(findings_of(turn, result)) == broken

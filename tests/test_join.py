@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from audits import good, promised, rows
 
+from wlgen.encodings import Message
 from wlgen.errors import Problem
 from wlgen.join import Rows, join
 from wlgen.readers import Result
@@ -97,6 +98,45 @@ def test_two_blind_files_need_the_rank_in_their_names():
 def test_a_blind_file_needs_one_split():
     _, found = joined(blind(8), splits=("check", "formal"))
     assert "holds its split" in found.problems[0].expected
+
+
+def repeated(content):
+    """Return rows that all have one text, as a trace may repeat a whole prompt."""
+    return [replace(each, messages=FORMAL[0].messages) for each in content]
+
+
+def test_rows_of_one_text_are_taken_once_each_in_the_order_sent():
+    same = Rows(promised(repeated(FORMAL)))
+    results = [replace(r, id=None, dp_rank=None) for r in good(FORMAL)]
+    pairs = join(
+        same, [("r", [replace(r, text_sha256=FORMAL[0].text_sha256) for r in results[::-1]])], ()
+    ).pairs
+    assert [(row.id, r.start) for row, r in pairs] == [(name, n + 1.0) for n, name in enumerate(IN_TURN)]
+
+
+def test_rows_of_one_text_are_those_of_the_rank_that_served_them():
+    results = [replace(r, id=None) for r in good(repeated(FORMAL))]
+    pairs = join(Rows(promised(repeated(FORMAL))), [("r", results)], ()).pairs
+    assert [row.id for row, _ in pairs] == [each.id for each in FORMAL]
+
+
+def test_a_repeated_text_that_was_sent_too_often_is_seen():
+    content = repeated(FORMAL[:2])
+    results = [replace(r, id=None) for r in good([*content, content[0]])]
+    pairs = join(Rows(promised(content)), [("r", results)], ("formal",)).pairs
+    assert [row.id for row, _ in pairs] == [content[0].id, content[1].id, content[1].id]
+
+
+def test_by_index_in_the_round_that_is_asked_for_or_that_the_texts_say():
+    later = [
+        replace(each, round=1, id=f"{each.id}-k1", messages=(Message("user", each.id),)) for each in FORMAL
+    ]
+    content = Rows(promised([*FORMAL, *later]))
+    ids = [f"{name}-k1" for name in IN_TURN]
+    assert [row.id for row, _ in join(content, [("r", blind(8))], ("formal",), (1,)).pairs] == ids
+    texts = {each.id: each.text_sha256 for each in later}
+    found = [replace(r, text_sha256=texts[name]) for r, name in zip(blind(8), ids, strict=True)]
+    assert [row.id for row, _ in join(content, [("r", found)], ("formal",)).pairs] == ids
 
 
 def test_an_unknown_id_and_a_place_past_the_end_are_foreign():

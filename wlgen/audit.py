@@ -7,15 +7,17 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from functools import cache
 
-from wlgen.audited import Audit, CachedRatio, Observed, Outcome, Summary, timed_split
+from wlgen.audited import Audit, CachedRatio, Observed, Outcome, Summary, mean, ratios_of, timed_split
+from wlgen.class_promises import of_aggregates, of_classes
 from wlgen.diagnosis import Pair, diagnose
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.figures import Setting, Timeline, figures
-from wlgen.findings import Finding, Promised, findings_of
+from wlgen.findings import Promised, findings_of
 from wlgen.join import Joined, Rows, join
 from wlgen.readers import Result
-from wlgen.workload import SPLITS, Bound, Manifest, Row, Split
+from wlgen.workload import SPLITS, Finding, Manifest, Row, Split
 
 P1, P50 = Fraction(1, 100), Fraction(1, 2)
 
@@ -26,17 +28,24 @@ def audit(
     manifest: Manifest,
     *,
     splits: Sequence[Split] = ("formal",),
+    rounds: Sequence[int] = (0,),
     setting: Setting | None = None,
     absent_is_zero: bool = False,
 ) -> Audit:
-    """Audit the rows of `splits` against the results of files, each (name, results).
+    """Audit the rows of `splits` in `rounds` against the results of files, each (name, results).
 
-    rows: all rows of the set, streamed; only their promises are kept. absent_is_zero: the caller knows that
+    rows: all rows of the set, streamed; only their promises are kept. Results are joined to rows of any
+    split and round; seeds are of all rounds. absent_is_zero: the caller knows that
     the server leaves cached tokens out when they are 0; without that, absent is NOT_OBSERVED. WlgenError
     where no result could be used, with the reason for each file.
     """
-    known = Rows(map(Promised.of, rows))
-    joined = join(known, files, splits)
+    bound_of = cache(manifest.bound_of)
+    known = Rows(Promised.of(row, bound_of(row.request_class)) for row in rows)
+    joined = join(known, files, splits, rounds)
+
+    def asked(row: Promised) -> bool:
+        return row.split in splits and (row.split == "seed" or row.round in rounds)
+
     results: dict[str, list[Result]] = defaultdict(list)
     timed: list[Result] = []
     assumed = 0
@@ -44,29 +53,37 @@ def audit(
         used = _with_zero(result) if absent_is_zero else result
         assumed += used is not result
         results[row.id].append(used)
-        if row.split == timed_split(splits):
+        if row.split == timed_split(splits) and asked(row):
             timed.append(used)
-    outcomes = tuple(
-        _outcome(row, results.get(row.id, []), manifest.bound) for row in known.all if row.split in splits
+    outcomes = tuple(_outcome(row, results.get(row.id, [])) for row in known.all if asked(row))
+    elsewhere = Counter(
+        row.split if row.split not in splits else f"round {row.round} {row.split}"
+        for row, _ in joined.pairs
+        if not asked(row)
     )
-    elsewhere = Counter(row.split for row, _ in joined.pairs if row.split not in splits)
     _require_results(outcomes, joined, elsewhere)
+    classes = tuple(of_classes(outcomes))
     timeline = Timeline.of(timed)
     measured = [o for o in outcomes if o.row.split != "seed"]
     return Audit(
         name=manifest.name,
         splits=tuple(splits),
-        bound=manifest.bound,
+        rounds=tuple(rounds),
         promises=Observed(
             configured=manifest.promises.configured,
-            aggregate=_mean(measured),
-            per_request_min=_at(_ratios(measured), Fraction(0)),
+            aggregate=mean(ratios_of(measured)),
+            per_request_min=_at(ratios_of(measured), Fraction(0)),
         ),
+        classes=classes,
         planned=manifest.promises,
         results=len(joined.pairs) - elsewhere.total(),
         elsewhere=dict(elsewhere),
         assumed_zero=assumed,
-        findings=(*(f for outcome in outcomes for f in outcome.findings), *joined.foreign),
+        findings=(
+            *(f for outcome in outcomes for f in outcome.findings),
+            *of_aggregates(outcomes, manifest.name),
+            *joined.foreign,
+        ),
         diagnosis=tuple(
             diagnose([Pair(o.row, o.result) for o in outcomes if o.result is not None], manifest.cache)
         ),
@@ -86,6 +103,15 @@ def parse_splits(names: Sequence[str]) -> tuple[Split, ...]:
     return tuple(split for split in SPLITS if split in names)
 
 
+def parse_rounds(asked: Sequence[int], built: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the rounds asked for, the first that is built where none is; built: None for one round."""
+    known = sorted(built or (0,))
+    if unknown := [number for number in asked if number not in known]:
+        expected = f"a round that is built: {', '.join(map(str, known))}"
+        raise error("--round", expected=expected, found=", ".join(map(str, unknown)))
+    return tuple(sorted(set(asked))) or (known[0],)
+
+
 def _with_zero(result: Result) -> Result:
     counted = result.success and result.prompt_tokens is not None
     if counted and result.cached_tokens is None:
@@ -93,17 +119,17 @@ def _with_zero(result: Result) -> Result:
     return result
 
 
-def _outcome(row: Promised, results: Sequence[Result], bound: Bound) -> Outcome:
+def _outcome(row: Promised, results: Sequence[Result]) -> Outcome:
     found = []
     if len(results) != 1:
         found.append(Finding(id=row.id, promise="sent_once", expected=1, got=len(results)))
     for result in results:
-        found += findings_of(row, result, bound)
+        found += findings_of(row, result)
     once = tuple(dict.fromkeys(found))  # a repeated record repeats its findings
     return Outcome(row=row, result=results[0] if results else None, findings=once)
 
 
-def _require_results(outcomes: Sequence[Outcome], joined: Joined, elsewhere: Counter[Split]) -> None:
+def _require_results(outcomes: Sequence[Outcome], joined: Joined, elsewhere: Counter[str]) -> None:
     if any(outcome.result is not None for outcome in outcomes):
         return
     if not outcomes:
@@ -114,11 +140,9 @@ def _require_results(outcomes: Sequence[Outcome], joined: Joined, elsewhere: Cou
     others = " and ".join(elsewhere)
     found = f"results of {others} rows only" if others else "none"
     remedy = f"Give --split {others}." if others else ""
+    if of_round := [other.split()[1] for other in elsewhere if " " in other]:
+        remedy = f"Give --round {of_round[0]}."
     raise error("results", expected=expected, found=found, remedy=remedy)
-
-
-def _ratios(outcomes: Iterable[Outcome]) -> list[CachedRatio]:
-    return sorted((ratio for o in outcomes if (ratio := o.cached_ratio) is not None), key=lambda s: s.value)
 
 
 def _at(ratios: Sequence[CachedRatio], part: Fraction) -> CachedRatio | None:
@@ -126,17 +150,12 @@ def _at(ratios: Sequence[CachedRatio], part: Fraction) -> CachedRatio | None:
     return ratios[max(0, math.ceil(part * len(ratios)) - 1)] if ratios else None
 
 
-def _mean(outcomes: Iterable[Outcome]) -> CachedRatio | None:
-    ratios = _ratios(outcomes)
-    return CachedRatio(sum(s.cached for s in ratios), sum(s.prompt for s in ratios)) if ratios else None
-
-
 def _summaries(outcomes: Sequence[Outcome], *, by_rank: bool) -> Iterator[Summary]:
     groups: dict[tuple[Split, int | None], list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         groups[outcome.row.split, outcome.row.dp_rank if by_rank else None].append(outcome)
     for (split, dp_rank), group in groups.items():
-        ratios = _ratios(group)
+        ratios = ratios_of(group)
         yield Summary(
             split=split,
             dp_rank=dp_rank,
@@ -146,5 +165,5 @@ def _summaries(outcomes: Sequence[Outcome], *, by_rank: bool) -> Iterator[Summar
             minimum=_at(ratios, Fraction(0)),
             p1=_at(ratios, P1),
             p50=_at(ratios, P50),
-            mean=_mean(group),
+            mean=mean(ratios),
         )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from wlgen.diagnosis import Diagnosis
 from wlgen.errors import Problem
 from wlgen.figures import Figures, Timeline
-from wlgen.findings import Finding, Promised
+from wlgen.findings import Promised
 from wlgen.readers import Result
-from wlgen.workload import Bound, Promises, Split
+from wlgen.workload import Bound, Finding, Promises, Split
 
 WORST = 10
 
@@ -64,6 +64,34 @@ class Outcome:
         return CachedRatio(self.result.cached_tokens, prompt) if self.result.cached_tokens <= prompt else None
 
 
+def ratios_of(outcomes: Iterable[Outcome]) -> list[CachedRatio]:
+    """Return the observed ratios of some rows, lowest first."""
+    return sorted((ratio for o in outcomes if (ratio := o.cached_ratio) is not None), key=lambda s: s.value)
+
+
+def mean(ratios: Sequence[CachedRatio]) -> CachedRatio | None:
+    """Return the ratio of all tokens together."""
+    return CachedRatio(sum(s.cached for s in ratios), sum(s.prompt for s in ratios)) if ratios else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassPromise:
+    """The promises of one class of requests, over its check and formal rows under audit.
+
+    name: None where the spec has one class. planned, observed: over all tokens; planned_min, observed_min:
+    the worst row. recorded: rows that found cached_len_recorded instead of cached_len.
+    """
+
+    name: str | None
+    bound: Bound
+    rows: int
+    planned: CachedRatio
+    planned_min: CachedRatio
+    observed: CachedRatio | None
+    observed_min: CachedRatio | None
+    recorded: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """The three promises as the results show them; None where nothing was observed.
@@ -81,19 +109,21 @@ class Observed:
 class Audit:
     """All that an audit found.
 
-    promises: as observed; planned: as the set was built. outcomes: one an audited row, in plan order.
-    elsewhere: results of rows of splits that are not under audit. assumed_zero: rows whose missing figure
+    promises: as observed; planned: as the set was built; classes: those of each class of requests.
+    outcomes: one an audited row, in plan order. elsewhere: results of rows of splits and rounds that are not
+    under audit. assumed_zero: rows whose missing figure
     was taken as 0 because the caller vouched for it. timeline, windows: of the split that timed_split names,
     every result of it. problems: what could not be read.
     """
 
     name: str
     splits: tuple[Split, ...]
-    bound: Bound
+    rounds: tuple[int, ...]
     promises: Observed
+    classes: tuple[ClassPromise, ...]
     planned: Promises
     results: int
-    elsewhere: dict[Split, int]
+    elsewhere: dict[str, int]
     assumed_zero: int
     findings: tuple[Finding, ...]
     diagnosis: tuple[Diagnosis, ...]
@@ -103,6 +133,11 @@ class Audit:
     windows: tuple[Figures, ...]
     outcomes: tuple[Outcome, ...]
     problems: tuple[Problem, ...]
+
+    @property
+    def recorded(self) -> int:
+        """Rows that found cached_len_recorded: the server reused its own answers."""
+        return sum(of.recorded for of in self.classes)
 
     @property
     def worst(self) -> list[Outcome]:

@@ -43,7 +43,7 @@ class _Seen(NamedTuple):
 
     @property
     def short(self) -> int:
-        return self.row.cached_len - self.cached
+        return 0 if self.row.equals(self.cached) else self.row.cached_len - self.cached
 
 
 _ByRank: TypeAlias = dict[int, list[_Seen]]
@@ -137,7 +137,7 @@ def _above(seen: Sequence[_Seen], first: str) -> Iterator[Diagnosis]:
 def _short(seen: Sequence[_Seen], rule: CacheRule) -> Iterator[Diagnosis]:
     by_rank: _ByRank = defaultdict(list)
     for s in seen:
-        if s.row.cached_len > 0:
+        if s.row.cached_len > 0 and s.row.bound.max_tokens is None:
             by_rank[s.row.dp_rank].append(s)
     empty = [rank for rank, rows in sorted(by_rank.items()) if not any(s.cached for s in rows)]
     rest = {rank: rows for rank, rows in by_rank.items() if rank not in empty}
@@ -153,7 +153,8 @@ def _short(seen: Sequence[_Seen], rule: CacheRule) -> Iterator[Diagnosis]:
 
 def _pattern(ranks: _ByRank, rule: CacheRule) -> Iterator[Diagnosis]:
     # One cause a row: a tail of zeros would otherwise also count as rows scattered over the ranks.
-    for found in (_constant(ranks, rule), _first_of_rank(ranks), _falling_tail(ranks), _scattered(ranks)):
+    known = (_constant(ranks, rule), _first_of_rank(ranks, rule), _falling_tail(ranks), _scattered(ranks))
+    for found in known:
         for diagnosis in found:
             yield diagnosis
             return
@@ -199,12 +200,19 @@ def _larger_quantum(rows: Sequence[_Seen], quantum: int) -> int:
     return 0
 
 
-def _first_of_rank(ranks: _ByRank) -> Iterator[Diagnosis]:
+def _first_of_rank(ranks: _ByRank, rule: CacheRule) -> Iterator[Diagnosis]:
     flags = [[s.short > 0 for s in rows] for rows in ranks.values() if len(rows) > 1]
     leading = sum(f[0] for f in flags)
     if not leading or leading * 2 < len(flags) or any(any(f[1:]) for f in flags):
         return
-    lack = Counter(rows[0].short for rows in ranks.values() if rows[0].short > 0).most_common(1)[0][0]
+    firsts = [rows[0] for rows in ranks.values() if rows[0].short > 0]
+    if not rule.hybrid and not any(s.cached for s in firsts):
+        # A dense model keeps a seed of any length: the first row computed the prefix that later ones find.
+        evidence = f"the first row of {len(firsts)} of {len(ranks)} ranks finds 0 cached tokens and later "
+        evidence += "ones find their prefix: the rank was not seeded, or was flushed after its seed"
+        yield _diagnosis("rank_not_seeded", len(firsts), evidence)
+        return
+    lack = Counter(s.short for s in firsts).most_common(1)[0][0]
     evidence = (
         f"the first row of {leading} of {len(ranks)} ranks falls short, by {lack} tokens, and later ones "
     )

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from wlgen.errors import Problem
-from wlgen.findings import Finding, Promised
+from wlgen.findings import Promised
 from wlgen.readers import Result
-from wlgen.workload import SPLITS, Split
+from wlgen.workload import SPLITS, Finding, Split
 
 LISTED_PROBLEMS = 5  # of one file
 LARGEST_FRAMING = 4096  # tokens; a prompt further from its plan is no framing's doing
@@ -24,19 +24,36 @@ class Rows:
     def __init__(self, rows: Iterable[Promised]) -> None:
         self.all = tuple(rows)
         self.by_id = {row.id: row for row in self.all}
-        self.by_text = {row.text_sha256: row for row in self.all}
+        self.by_text = {row.text_sha256: row for row in reversed(self.all)}
+        self._alike: dict[str, list[Promised]] = {}  # rows of one text, as a trace may repeat it
+        if len(self.by_text) < len(self.all):
+            for row in self.exported(SPLITS):
+                self._alike.setdefault(row.text_sha256, []).append(row)
 
-    def exported(self, splits: Sequence[Split], rank: int | None = None) -> list[Promised]:
+    def exported(
+        self, splits: Sequence[Split], rank: int | None = None, rounds: Sequence[int] | None = None
+    ) -> list[Promised]:
         """Return the rows in the order an export of them has: the ranks in turn, or one rank's own order."""
-        place: dict[tuple[Split, int], int] = defaultdict(int)
+        place: dict[tuple[Split, int, int], int] = defaultdict(int)
         ordered = []
         for row in self.all:
-            turn = place[row.split, row.dp_rank]
-            place[row.split, row.dp_rank] += 1
-            if row.split in splits and rank in (None, row.dp_rank):
-                ordered.append((turn, row.dp_rank, row))
-        ordered.sort(key=lambda found: found[:2])
-        return [row for _, _, row in ordered]
+            turn = place[row.split, row.round, row.dp_rank]
+            place[row.split, row.round, row.dp_rank] += 1
+            in_round = rounds is None or row.split == "seed" or row.round in rounds
+            if row.split in splits and rank in (None, row.dp_rank) and in_round:
+                ordered.append((row.round, turn, row.dp_rank, row))
+        ordered.sort(key=lambda found: found[:3])
+        return [row for *_, row in ordered]
+
+    def take(self, text_sha256: str | None, dp_rank: int | None = None) -> Promised | None:
+        """Return the row of a text; rows of the same text in turn, those of the rank first, the last again.
+
+        Modifies which rows of a repeated text are still to be taken.
+        """
+        alike = self._alike.get(text_sha256 or "", ())
+        if len(alike) > 1 and isinstance(alike, list):
+            return alike.pop(next((n for n, row in enumerate(alike) if row.dp_rank == dp_rank), 0))
+        return alike[0] if alike else self.by_text.get(text_sha256 or "")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -49,9 +66,12 @@ class Joined:
 
 
 def join(
-    rows: Rows, files: Iterable[tuple[str, Iterable[Result | Problem]]], splits: Sequence[Split]
+    rows: Rows,
+    files: Iterable[tuple[str, Iterable[Result | Problem]]],
+    splits: Sequence[Split],
+    rounds: Sequence[int] = (0,),
 ) -> Joined:
-    """Join the results of files, each (name, results), to rows; `splits` are those under audit.
+    """Join the results of files, each (name, results), to rows; `splits` and `rounds` are under audit.
 
     A result's id decides. Without one: its index, if the file's texts say that its order is the export's,
     or if it has no text; else its text. A file none of whose results is of the set is a problem, and
@@ -71,7 +91,7 @@ def join(
                 joined.problems.append(problem)
                 continue
             unnamed.add(sent)
-        pairs = list(_pairs(rows, results, name, splits))
+        pairs = list(_pairs(rows, results, name, splits, rounds))
         if problem := _of_another_set(name, pairs):
             joined.problems.append(problem)
             continue
@@ -119,23 +139,27 @@ _Pairs: TypeAlias = list[tuple[Promised | None, Result]]
 
 
 def _pairs(
-    rows: Rows, results: Sequence[Result], name: str, splits: Sequence[Split]
+    rows: Rows, results: Sequence[Result], name: str, splits: Sequence[Split], rounds: Sequence[int]
 ) -> Iterator[tuple[Promised | None, Result]]:
     order: Sequence[Promised] | None = None
+    if all(result.start is not None for result in results):  # of rows with the same text the first sent first
+        results = sorted(results, key=lambda result: result.start or 0.0)
     for result in results:
         if result.id is not None:
-            yield rows.by_id.get(result.id) or rows.by_text.get(result.text_sha256 or ""), result
+            yield rows.by_id.get(result.id) or rows.take(result.text_sha256, result.dp_rank), result
         elif result.index is None:
-            yield rows.by_text.get(result.text_sha256 or ""), result
+            yield rows.take(result.text_sha256, result.dp_rank), result
         else:
             if order is None:
-                order = _order(rows, results, name, splits)
+                order = _order(rows, results, name, splits, rounds)
             here = order[result.index] if result.index < len(order) else None
             # An order that the texts contradict is empty: then each result is what its text says.
-            yield here or rows.by_text.get(result.text_sha256 or ""), result
+            yield here or rows.take(result.text_sha256, result.dp_rank), result
 
 
-def _order(rows: Rows, results: Sequence[Result], name: str, splits: Sequence[Split]) -> Sequence[Promised]:
+def _order(
+    rows: Rows, results: Sequence[Result], name: str, splits: Sequence[Split], rounds: Sequence[int]
+) -> Sequence[Promised]:
     """Return the rows in the order of the file that was sent, empty where the texts show another order."""
     texts = [(r.index, r.text_sha256) for r in results if r.index is not None and r.text_sha256 is not None]
     known = [rows.by_text[text] for _, text in texts if text in rows.by_text]
@@ -143,10 +167,11 @@ def _order(rows: Rows, results: Sequence[Result], name: str, splits: Sequence[Sp
     sent: Sequence[Split] = (held,) if held else splits
     if known:  # what was sent says which splits the file is of
         sent = tuple(split for split in SPLITS if any(row.split == split for row in known))
-    in_turn = rows.exported(sent, rank)
+        rounds = tuple({row.round for row in known if row.split != "seed"})
+    in_turn = rows.exported(sent, rank, rounds)
     if not texts:
         return in_turn
-    in_file_order = sorted(in_turn, key=lambda row: (SPLITS.index(row.split), row.dp_rank))
+    in_file_order = sorted(in_turn, key=lambda row: (row.round, SPLITS.index(row.split), row.dp_rank))
     best = max((in_turn, in_file_order), key=lambda order: _agreeing(order, texts))
     return best if _agreeing(best, texts) * 2 > len(texts) else ()
 

@@ -11,20 +11,21 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from http import HTTPStatus
 from typing import Literal, TypeAlias
 
 from wlgen.diagnosis import Diagnosis, Pair
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
-from wlgen.findings import Finding, Promised, findings_of
+from wlgen.findings import Promised, findings_of
 from wlgen.journal import Journal
 from wlgen.preflight import Preflight, row_prompt
 from wlgen.prepare_causes import causes
 from wlgen.readers import Result
 from wlgen.server_api import Server, unusable
 from wlgen.server_replies import Reply, RequestError
-from wlgen.workload import Row, Split, Workload
+from wlgen.workload import Finding, Row, Split, Workload
 
 Only: TypeAlias = Literal["seed", "check"]
 Report: TypeAlias = Callable[[str], None]
@@ -97,7 +98,7 @@ class Preparation:
         self._wanted = wanted
         self._journal = journal
         self._report = report
-        self._bound = workload.manifest.bound
+        self._bound_of = cache(workload.manifest.bound_of)
         self._warm = bool(workload.files(("seed",)))
         self._pairs: list[Pair] = []
         self._failures: list[WlgenError] = []
@@ -204,9 +205,9 @@ class Preparation:
         return rows[:1] if split == "check" and self._warm and not left else left
 
     async def _seed(self, row: Row, cost: Cost) -> None:
-        result, promised = await self._sent(row, cost), Promised.of(row)
+        result, promised = await self._sent(row, cost), Promised.of(row, self._bound_of(row.request_class))
         # A seed that finds more than planned harms nothing, and one that finds less shows in the check.
-        broken = [f for f in findings_of(promised, result, self._bound) if not f.promise.startswith("cached")]
+        broken = [f for f in findings_of(promised, result) if not f.promise.startswith("cached")]
         if result.success and (result.cached_tokens or 0) > row.cached_len and not self._before:
             self.note(
                 f"{row.id} found {result.cached_tokens} tokens of the server's cache, not {row.cached_len}"
@@ -216,8 +217,8 @@ class Preparation:
         self._ended(row, result, broken)
 
     async def _check(self, row: Row, cost: Cost) -> None:
-        result, promised = await self._sent(row, cost), Promised.of(row)
-        broken = findings_of(promised, result, self._bound)
+        result, promised = await self._sent(row, cost), Promised.of(row, self._bound_of(row.request_class))
+        broken = findings_of(promised, result)
         if row.id in self._before and self._warm:  # it finds its own earlier prompt, too
             broken = [
                 f for f in broken if f.promise != "cached_len" or (result.cached_tokens or 0) < row.cached_len

@@ -95,11 +95,16 @@ class Promises:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What cached_len of a check or formal row must meet; None means not asked for."""
+    """What cached_len of a check or formal row must meet; None means not asked for.
+
+    aggregate: what the formal rows of a class must meet together, within tolerance.
+    """
 
     min_ratio: Fraction | None = None
     tokens: int | None = None
     max_tokens: int | None = None
+    aggregate: Fraction | None = None
+    tolerance: Fraction = Fraction(5, 1000)
 
     def least(self, prompt_len: int) -> int:
         """Return the least cached tokens that meet the bound."""
@@ -144,11 +149,11 @@ class Manifest:
         asked = self.spec["requests"]
         classes = asked if isinstance(asked, list) else [asked]
         cached = next(of for of in classes if of.get("name") == request_class).get("cached", {})
-        ratio = cached.get("min_ratio")
+        exact = ("min_ratio", "aggregate", "tolerance")
         return Bound(
-            min_ratio=None if ratio is None else Fraction(str(ratio)),
             tokens=cached.get("tokens"),
             max_tokens=cached.get("max_tokens"),
+            **{key: Fraction(str(cached[key])) for key in exact if cached.get(key) is not None},
         )
 
     @property

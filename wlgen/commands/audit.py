@@ -20,6 +20,10 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     split: Annotated[
         list[str] | None, typer.Option(help="A split to audit, may be given again: formal where absent.")
     ] = None,
+    round_: Annotated[
+        list[int] | None,
+        typer.Option("--round", min=0, help="A round to audit, may be given again: the first where absent."),
+    ] = None,
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="The client's limit, for the stable windows; the observed peak.")
     ] = None,
@@ -41,10 +45,11 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     """Audit a run: join its results to the rows of the set and check each promise for each request.
 
     Every row sent once and none foreign, no failure and no hidden retry, the text unchanged, prompt and
-    output tokens exact, cached tokens at least the bound and equal to the plan. Exit 0 when all promises
+    output tokens exact, cached tokens at least the bound of its class and equal to the plan, an aggregate
+    within its tolerance. Exit 0 when all promises
     hold, 1 with findings, 2 where the set or the results cannot be used.
     """
-    from wlgen.audit import audit, parse_splits
+    from wlgen.audit import audit, parse_rounds, parse_splits
     from wlgen.errors import WlgenError
     from wlgen.figures import Setting
     from wlgen.report.page import check_place, write_page
@@ -61,6 +66,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         files,
         workload.manifest,
         splits=parse_splits(split or ["formal"]),
+        rounds=parse_rounds(round_ or (), workload.manifest.rounds),
         setting=Setting(concurrency=concurrency, rate=rate, cards=cards),
         absent_is_zero=absent_is_zero,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from wlgen.audited import Audit, CachedRatio, Outcome, Summary, timed_split
+from wlgen.audited import Audit, CachedRatio, ClassPromise, Outcome, Summary, timed_split
+from wlgen.report.words import asked
 
 
 def answer(audit: Audit) -> dict[str, Any]:
@@ -17,6 +18,7 @@ def answer(audit: Audit) -> dict[str, Any]:
     return {
         "set": audit.name,
         "splits": list(audit.splits),
+        "rounds": list(audit.rounds),
         "ok": not audit.findings and not audit.problems,
         "rows": len(audit.outcomes),
         "results": audit.results,
@@ -28,6 +30,8 @@ def answer(audit: Audit) -> dict[str, Any]:
             "per_request_min": _ratio(observed.per_request_min),
         },
         "planned": asdict(audit.planned),
+        "classes": [_of_class(of) for of in audit.classes],
+        "found_recorded_answers": audit.recorded,
         "findings": [asdict(finding) for finding in audit.findings],
         "diagnosis": [asdict(diagnosis) for diagnosis in audit.diagnosis],
         "by_split": [_summary(summary) for summary in audit.by_split],
@@ -41,6 +45,12 @@ def answer(audit: Audit) -> dict[str, Any]:
 
 def _ratio(ratio: CachedRatio | None) -> float | None:
     return None if ratio is None else ratio.value
+
+
+def _of_class(of: ClassPromise) -> dict[str, Any]:
+    ratios = ("planned", "observed", "planned_min", "observed_min")
+    whole = {"name": of.name, "asked": asked(of.bound), "rows": of.rows}
+    return whole | {name: _ratio(getattr(of, name)) for name in ratios}
 
 
 def _summary(summary: Summary) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def by_rank(audit: Audit) -> str:
         return "<p>No cached tokens were observed, so there is nothing to draw.</p>"
     ranks = sorted({outcome.row.dp_rank for outcome in audit.outcomes})
     axis = _ratio_axis(audit, [ratio for _, ratio in seen])
-    bound = 100 * audit.promises.configured
+    bounds = _bounds(audit)
     shapes = [level(axis.part(tick), "grid") for tick in axis.ticks(8)]
     if len(seen) <= DOTS:
         shapes += _dots(seen, ranks, axis)
@@ -39,15 +39,15 @@ def by_rank(audit: Audit) -> str:
             f"{len(seen):,} requests, so they are counted in {BINS} bins: the longer a bar, the more of its "
             "rank's requests it holds. A bar has a least size, so that one request shows."
         )
-    shapes.append(level(axis.part(bound), "bound"))
+    shapes += [level(axis.part(bound), "bound") for bound in bounds]
     missing = len(audit.outcomes) - len(seen)
     caption = how + (f" Not drawn: {counted(missing, 'row')} without a figure." if missing else "")
     caption += f" The axis starts at {axis.low:.4g} %." if axis.low > 0 else ""
     every = max(1, -(-len(ranks) // 16))
     x = [((i + 0.5) / len(ranks), str(rank)) for i, rank in enumerate(ranks) if i % every == 0]
     y = [(axis.part(tick), f"{tick:.4g} %") for tick in axis.ticks(8)]
-    bound_label = f"bound {shown_ratio(audit.promises.configured)}"
-    key = legend(("kept", "as promised"), ("broken", "with a finding"), ("dash", bound_label))
+    dashes = [("dash", f"bound {shown_ratio(bound / 100)}") for bound in bounds]
+    key = legend(("kept", "as promised"), ("broken", "with a finding"), *dashes)
     title = f"Cached ratio of each of {len(seen)} requests by data-parallel rank"
     body = plot(shapes, height=300, title=title, x=x, y=y)
     axis_name = '<p class="soft">Across: data-parallel rank. Up: cached tokens / prompt tokens.</p>'
@@ -78,10 +78,18 @@ def distribution(audit: Audit) -> str:
     return f'<div class="bars">{bars}</div>'
 
 
+def _bounds(audit: Audit) -> list[float]:
+    """Return the bounds of single requests, percent; none where only their aggregate is asked for."""
+    asked = [of.bound for of in audit.classes]
+    if len(asked) == 1 and (asked[0].min_ratio or asked[0].tokens or asked[0].max_tokens is not None):
+        return [100 * audit.promises.configured]
+    return sorted({float(100 * bound.min_ratio) for bound in asked if bound.min_ratio is not None})
+
+
 def _ratio_axis(audit: Audit, ratios: Sequence[CachedRatio]) -> Axis:
     # Percent. From 0 where a row is near it; else only the part that holds rows and bound, so that a
     # row a page short can be told from one that is not.
-    values = [100 * audit.promises.configured, *(100 * ratio.value for ratio in ratios)]
+    values = [*_bounds(audit), *(100 * ratio.value for ratio in ratios)]
     low, high = min(values), max(values)
     pad = max(0.5, (high - low) * 0.15)
     return Axis(0.0 if low < 20 else max(0.0, low - pad), min(100.0, high + pad))  # noqa: PLR2004 (percent)

@@ -9,22 +9,26 @@ from pathlib import Path
 from wlgen.audited import Audit, Summary, timed_split
 from wlgen.errors import error
 from wlgen.figures import Figures
-from wlgen.findings import MEANING, Finding
+from wlgen.findings import MEANING
 from wlgen.report.charts import by_rank, distribution
 from wlgen.report.style import STYLE
 from wlgen.report.timeline import timeline
 from wlgen.report.words import (
+    CLASS_NAMES,
     FLOOR,
     WINDOWS,
     by_promise,
+    class_cells,
     headline,
     lowest_ranks,
     promises,
+    recorded,
     shown,
     spread_cells,
     spreads,
     verdict,
 )
+from wlgen.workload import Finding
 
 EXAMPLES = 5  # findings shown of each broken promise
 FOLDED = 200  # more of them behind a fold
@@ -66,6 +70,10 @@ def _body(audit: Audit, title: str) -> Iterator[str]:
     yield from _tiles(audit)
     if audit.assumed_zero:
         yield f"<p>{audit.assumed_zero} rows without the figure are taken as 0, as the auditor vouched.</p>"
+    if said := recorded(audit):
+        yield f"<p>{escape(_sentence(said))}</p>"
+    if lines := class_cells(audit):
+        yield _table(CLASS_NAMES, lines)
     if audit.problems:
         yield "<h2>Could not be read</h2>"
         yield from (f"<p><code>{escape(str(problem))}</code></p>" for problem in audit.problems)
@@ -88,13 +96,16 @@ def _body(audit: Audit, title: str) -> Iterator[str]:
 
 def _tiles(audit: Audit) -> Iterator[str]:
     broken = any(f.promise.startswith("cached") for f in audit.findings)
+    missed = any(f.promise == "aggregate" for f in audit.findings)
     yield "<p>Cached tokens of each prompt, three promises that are not the same:</p>"
     yield '<div class="tiles">'
     for name, planned, observed in promises(audit):
-        kind = "tile broken" if broken and name == "worst request" else "tile"
+        bad = (broken and name == "worst request") or (missed and name == "on aggregate")
+        kind = "tile broken" if bad else "tile"
         note = f"planned {planned}" if observed else "as the set was built"
         if name.startswith("configured"):
-            note = "what the spec asks of each check and formal request"
+            each = "all formal requests together" if "aggregate" in name else "each check and formal request"
+            note = f"what the spec asks of {each}"
         yield f'<div class="{kind}">{escape(name)}<b>{escape(observed or planned)}</b>'
         yield f'<span class="soft">{note}</span></div>'
     yield "</div>"

@@ -10,19 +10,23 @@ from rich.text import Text
 
 from wlgen.audited import Audit
 from wlgen.figures import Figures
-from wlgen.findings import MEANING, Finding
+from wlgen.findings import MEANING
 from wlgen.report.words import (
+    CLASS_NAMES,
     FLOOR,
     WINDOWS,
     by_promise,
+    class_cells,
     headline,
     lowest_ranks,
     promises,
+    recorded,
     shown,
     spread_cells,
     spreads,
     verdict,
 )
+from wlgen.workload import Finding
 
 EXAMPLES = 3  # of each broken promise
 RANKS = 16  # the lowest, where there are more
@@ -30,7 +34,13 @@ RANKS = 16  # the lowest, where there are more
 
 def terminal(audit: Audit) -> Group:
     """Return what a person reads: verdict, promises, splits and ranks, findings, causes, windows."""
-    parts: list[RenderableType] = [_verdict(audit), "", _promises(audit), "", _summaries(audit)]
+    parts: list[RenderableType] = [_verdict(audit), "", _promises(audit), ""]
+    if lines := class_cells(audit):
+        classes = _table(*CLASS_NAMES)
+        for line in lines:
+            classes.add_row(*(cell.removesuffix(" %") for cell in line))
+        parts += [classes, ""]
+    parts.append(_summaries(audit))
     if audit.findings:
         parts += ["", *_findings(audit.findings), *_worst(audit)]
     for diagnosis in audit.diagnosis:
@@ -48,6 +58,8 @@ def _verdict(audit: Audit) -> Text:
         line.append(
             f"\n{audit.assumed_zero} rows without the figure are taken as 0, as you vouched", "default"
         )
+    if said := recorded(audit):
+        line.append(f"\n{said}", "default")
     return line
 
 

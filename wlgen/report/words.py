@@ -8,17 +8,21 @@ from fractions import Fraction
 
 from wlgen.audited import Audit, CachedRatio, Outcome, Summary
 from wlgen.figures import MEMBERS_FLOOR, SECONDS_FLOOR, Figures, Spread
-from wlgen.findings import MEANING, NOT_OBSERVED, Finding, Promise
+from wlgen.findings import MEANING, NOT_OBSERVED
 from wlgen.pages import percent
+from wlgen.workload import Bound, Finding
 
 WINDOWS = {"whole": "whole run", "stable_v1": "AISBench stable V1", "stable_v2": "AISBench stable V2"}
 FLOOR = f"{MEMBERS_FLOOR} requests and {SECONDS_FLOOR:.0f} s"
+CLASS_NAMES = ("class", "asked", "planned", "observed", "worst planned", "observed")
 WHOLE_NUMBERS = 1000  # from here on decimals do not matter
 
 
 def verdict(audit: Audit) -> str:
     """Return the outcome in one line, without the set's name."""
     rows = counted(len(audit.outcomes), f"{' and '.join(audit.splits)} row")
+    if audit.rounds != (0,):
+        rows += f" of round {', '.join(map(str, audit.rounds))}"
     rows = f"{rows}, {counted(audit.results, 'result')}"
     if audit.elsewhere:
         others = " and ".join(f"{count} of {split} rows" for split, count in audit.elsewhere.items())
@@ -34,9 +38,8 @@ def promises(audit: Audit) -> list[tuple[str, str, str]]:
     """Return (promise, planned, observed) for the three promises about cached tokens."""
     planned, observed = audit.planned, audit.promises
     measured = any(outcome.row.split != "seed" for outcome in audit.outcomes)
-    limit = "at most" if audit.bound.max_tokens is not None else "at least"
     return [
-        (f"configured ({limit})", shown_ratio(planned.configured), ""),
+        (f"configured ({_limit(audit)})", shown_ratio(planned.configured), ""),
         ("on aggregate", shown_ratio(planned.aggregate), shown(observed.aggregate) if measured else ""),
         (
             "worst request",
@@ -44,6 +47,53 @@ def promises(audit: Audit) -> list[tuple[str, str, str]]:
             shown(observed.per_request_min) if measured else "",
         ),
     ]
+
+
+def _limit(audit: Audit) -> str:
+    """Return how the configured ratio bounds the requests."""
+    if len(audit.classes) > 1:
+        return "mean of classes"
+    bound = audit.classes[0].bound if audit.classes else Bound()
+    if bound.aggregate is not None:
+        return "on aggregate"
+    return "at most" if bound.max_tokens is not None else "at least"
+
+
+def asked(bound: Bound) -> str:
+    """Return what a class asks of its requests: at least 90 %, at most 0 tokens."""
+    if bound.aggregate is not None:
+        return f"{_short(bound.aggregate)} +- {_short(bound.tolerance)} % in all"
+    if bound.max_tokens is not None:
+        return f"at most {bound.max_tokens} tokens"
+    least = [f"{_short(bound.min_ratio)} %"] if bound.min_ratio is not None else []
+    least += [f"{bound.tokens} tokens"] if bound.tokens is not None else []
+    return f"at least {' and '.join(least)}" if least else "as planned"
+
+
+def class_cells(audit: Audit) -> list[list[str]]:
+    """Return a line of CLASS_NAMES a class, none where the spec has one class."""
+    if len(audit.classes) <= 1:
+        return []
+    return [
+        [
+            of.name or "",
+            asked(of.bound),
+            *map(shown, (of.planned, of.observed, of.planned_min, of.observed_min)),
+        ]
+        for of in audit.classes
+    ]
+
+
+def recorded(audit: Audit) -> str:
+    """Return what is said of turns that found their recorded answers, "" where there are none."""
+    if not audit.recorded:
+        return ""
+    reused = "found recorded answers cached, too: the server reused its own output"
+    return f"{counted(audit.recorded, 'row')} {reused}"
+
+
+def _short(ratio: Fraction) -> str:
+    return f"{float(100 * ratio):.6g}"
 
 
 def counted(count: int, noun: str) -> str:
@@ -62,9 +112,9 @@ def shown_ratio(ratio: float) -> str:
     return percent(exact.numerator, exact.denominator)
 
 
-def by_promise(findings: Sequence[Finding]) -> dict[Promise, list[Finding]]:
+def by_promise(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
     """Return the findings of each broken promise, promises in the order of MEANING."""
-    grouped: dict[Promise, list[Finding]] = defaultdict(list)
+    grouped: dict[str, list[Finding]] = defaultdict(list)
     for finding in findings:
         grouped[finding.promise].append(finding)
     return {promise: grouped[promise] for promise in MEANING if promise in grouped}

@@ -1,0 +1,80 @@
+"""The promises of each class of requests: its rows' bound, and what they must meet together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from wlgen.audited import CachedRatio, ClassPromise, Outcome, mean, ratios_of
+from wlgen.pages import percent
+from wlgen.workload import Finding
+
+
+def of_classes(outcomes: Sequence[Outcome]) -> Iterator[ClassPromise]:
+    """Yield what each class promised and what was observed of it; seeds promise no ratio."""
+    for (name,), group in _grouped([o for o in outcomes if o.row.split != "seed"], by_round=False):
+        planned = sorted(_planned(group), key=lambda ratio: ratio.value)
+        observed = ratios_of(group)
+        whole = mean(planned)
+        if whole is None:
+            continue
+        yield ClassPromise(
+            name=name if isinstance(name, str) else None,
+            bound=group[0].row.bound,
+            rows=len(group),
+            planned=whole,
+            planned_min=planned[0],
+            observed=mean(observed),
+            observed_min=observed[0] if observed else None,
+            recorded=sum(map(_is_recorded, group)),
+        )
+
+
+def of_aggregates(outcomes: Sequence[Outcome], set_name: str) -> Iterator[Finding]:
+    """Yield each class and round whose formal rows together miss the aggregate of their spec.
+
+    Rows without a figure each are a finding of their own, and leave the aggregate undecided.
+    """
+    formal = [o for o in outcomes if o.row.split == "formal" and o.row.bound.aggregate is not None]
+    rounds = {o.row.round for o in formal}
+    for (name, round_), group in _grouped(formal, by_round=True):
+        bound, ratios = group[0].row.bound, ratios_of(group)
+        whole = mean(ratios)
+        if whole is None or bound.aggregate is None or len(ratios) < len(group):
+            continue
+        if abs(Fraction(*whole) - bound.aggregate) > bound.tolerance:
+            place = f"{set_name} class {name}" if name is not None else set_name
+            yield Finding(
+                id=f"{place} round {round_}" if len(rounds) > 1 else place,
+                promise="aggregate",
+                expected=f"{_percent(bound.aggregate - bound.tolerance)} to "
+                f"{_percent(bound.aggregate + bound.tolerance)}",
+                got=f"{percent(*whole)} ({whole.cached} of {whole.prompt} tokens)",
+            )
+
+
+def _grouped(
+    outcomes: Sequence[Outcome], *, by_round: bool
+) -> Iterator[tuple[tuple[str | int | None, ...], list[Outcome]]]:
+    groups: dict[tuple[str | int | None, ...], list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        row = outcome.row
+        groups[(row.request_class, row.round) if by_round else (row.request_class,)].append(outcome)
+    yield from groups.items()
+
+
+def _planned(group: Sequence[Outcome]) -> Iterator[CachedRatio]:
+    return (CachedRatio(o.row.cached_len, o.row.prompt_len) for o in group)
+
+
+def _is_recorded(outcome: Outcome) -> bool:
+    """Return whether a turn found its recorded answers, and would have found less without them."""
+    row, result = outcome.row, outcome.result
+    if result is None or result.cached_tokens is None or row.cached_len_recorded is None:
+        return False
+    return result.cached_tokens == row.cached_len_recorded != row.cached_len
+
+
+def _percent(ratio: Fraction) -> str:
+    return percent(max(0, ratio.numerator), ratio.denominator)
