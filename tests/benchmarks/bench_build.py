@@ -77,9 +77,7 @@ def main() -> None:
     parser.add_argument("specs", nargs="*", type=Path)
     parser.add_argument("--runs", type=int, default=3)
     asked = parser.parse_args()
-    print(
-        "set | encode pass s | tokens | build s | ratio | peak MB | rebuild s | sha256sum + start s | ratio"
-    )
+    say("set | encode pass s | tokens | build s | ratio | peak MB | rebuild s | sha256sum + start s | ratio")
     for spec in asked.specs or [Path("specs/zero-16k.yaml"), Path("specs/warm-128k.yaml")]:
         with tempfile.TemporaryDirectory() as place:
             output = Path(place)
