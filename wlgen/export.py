@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -50,10 +50,9 @@ def export(
     wanted = _wanted(workload, splits, ranks)
     out, folder = output.resolve(), workload.folder.resolve()
     export_folder.check(out, folder)
-    target = _target(workload, chosen, out, model)
-    reader = Reader(workload, wanted, progress)
-    with export_folder.staging(out) as stage, ThreadPoolExecutor(1) as proving:
-        prompts = reader.prompts(proving, apart=target.apart(exporter.ONE_FILE_A), ids=chosen.ids)
+    with closing(Reader(workload, wanted, progress)) as reader, export_folder.staging(out) as stage:
+        target = _target(workload, chosen, out, model)
+        prompts = reader.prompts(apart=target.apart(exporter.ONE_FILE_A), ids=chosen.ids)
         made = exporter.files(prompts, target)
         written = [export_folder.write(stage, name, chunks) for name, chunks in made]
         portions = reader.portions()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import TYPE_CHECKING
@@ -98,11 +98,16 @@ class _Tally:
 
 
 class Reader:
-    """Reads the files of a set, in the order split, then rank; counts what it read."""
+    """Reads the files of a set, in the order split, then rank; counts what it read.
+
+    Its threads, which `close` ends, begin to hash the files at once: that takes as long as all the rest.
+    """
 
     def __init__(
         self, workload: Workload, files: Sequence[SetFile], progress: Callable[[int, int], None]
     ) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._found = {f: self._pool.submit(file_sha256, workload.folder / f.proof.path) for f in files}
         self._workload = workload
         self._files = files
         self._progress = progress
@@ -111,14 +116,18 @@ class Reader:
         self._proved = 0
         self._buffer = max(1 << 16, _READ_AHEAD // len({f.rank for f in files}))
 
-    def prompts(self, thread: Executor, *, apart: bool, ids: bool) -> Iterator[Prompt]:
-        """Yield the rows split by split: rank by rank if apart, else the ranks in turn; prove in `thread`.
+    def close(self) -> None:
+        """Stop hashing."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def prompts(self, *, apart: bool, ids: bool) -> Iterator[Prompt]:
+        """Yield the rows split by split: rank by rank if apart, else the ranks in turn.
 
         WlgenError where a file is not that of the manifest, at the latest when its last row has been taken.
         """
         ids_of = _recall(self._workload) if ids else None
         for split in dict.fromkeys(f.split for f in self._files):
-            sources = [self._rows(f, thread) for f in self._files if f.split == split]
+            sources = [self._rows(f) for f in self._files if f.split == split]
             for prompt in chain.from_iterable(sources) if apart else in_turn(sources):
                 self._tallies[prompt.split, prompt.dp_rank].add(prompt)
                 self._done += 1
@@ -141,9 +150,8 @@ class Reader:
             if tally.rows
         ]
 
-    def _rows(self, file: SetFile, thread: Executor) -> Iterator[Prompt]:
+    def _rows(self, file: SetFile) -> Iterator[Prompt]:
         path = self._workload.folder / file.proof.path
-        digest = thread.submit(file_sha256, path)
 
         def prompt(number: int, line: bytes) -> Prompt:
             place = f"{path}:{number}"
@@ -162,7 +170,7 @@ class Reader:
         except OSError as failure:
             found = failure.strerror or str(failure)
             raise error(str(path), expected="a readable file of the set", found=found) from failure
-        if digest.result() != file.proof.sha256:
+        if self._found[file].result() != file.proof.sha256:
             expected = f"sha256 {file.proof.sha256}"
             raise error(str(path), expected=expected, found="other bytes", remedy=_REMEDY)
         self._proved += 1
