@@ -15,6 +15,7 @@ from wlgen.errors import WlgenError, error
 from wlgen.lexicon import Lexicon
 from wlgen.openings import crowded_rows
 from wlgen.plan import LEAD, Plan
+from wlgen.predict import gate
 from wlgen.prove import Prover
 from wlgen.solve import solve
 from wlgen.spec import Kind, Spec
@@ -108,6 +109,7 @@ def build(
         if old and plan and not _missing(plan, wanted, asked, old, kept):
             return Built(workload=old, written=0)
         ready = blueprint(spec, encoding)
+        gate(ready.plan)
         missing = _missing(ready.plan, wanted, asked, old, kept)
         prover = Prover(ready.lexicon, ready.tasks, crowded=ready.crowded)
         rows = _Rows(ready, prover, sum(ready.plan.count(*file) for file in missing), progress)

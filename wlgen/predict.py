@@ -1,7 +1,7 @@
 """Predict: what each planned row will find cached, replayed through the rule before any text exists.
 
-Streams are replaced by made-up ids, a range of its own for each: two rows share the same run of ids exactly
-where their texts will.
+Streams are replaced by made-up ids: each begins with one of its own and goes on alike, so that two rows
+share a run of ids exactly where their texts will, however many streams there are.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from wlgen.cache_rules import CacheRule
 from wlgen.cache_rules._replay import new_cache
 from wlgen.encodings import Framing
-from wlgen.plan import RowPlan, Segment
+from wlgen.errors import error
+from wlgen.plan import Plan, RowPlan, Segment
 from wlgen.streams import Coordinates
 
 Ids = NDArray[np.uint32]
 FIRST = 1 << 21  # above every id of a vocabulary
-SPAN = 1 << 18  # ids of a shared stream, of which rows may take different amounts
-LAST = 1 << 32
+INNER, END = FIRST - 2, FIRST - 1  # the tokens of a stream behind its first; the end of an answer
 
 
 class Predictor:
@@ -31,7 +31,6 @@ class Predictor:
         self._cache = new_cache(rule)
         self._frame = frame
         self._starts: dict[Coordinates, int] = {}
-        self._next = FIRST
 
     def send(self, row: RowPlan, answer_len: int = 0) -> int:
         """Return the cached tokens of a row, and keep what it leaves: its prompt, and a recorded answer.
@@ -56,13 +55,9 @@ class Predictor:
         return np.concatenate(runs)
 
     def _run(self, segment: Segment) -> Ids:
-        start = self._starts.get(segment.stream)
-        if start is None:
-            start = self._starts[segment.stream] = self._next
-            self._next += max(SPAN, segment.tokens) if segment.kept else segment.tokens
-            if self._next > LAST:  # a run's start still tells it from its neighbours
-                self._next = FIRST
-        return np.arange(start, start + segment.tokens, dtype=np.int64).astype(np.uint32)
+        run = np.full(segment.tokens, INNER, dtype=np.uint32)
+        run[:1] = FIRST + self._starts.setdefault(segment.stream, len(self._starts))
+        return run
 
     def _answer(self, row: RowPlan, answer_len: int) -> Ids:
         """Return the ids of what the model is taken to answer: the session's next message, or no text's."""
@@ -70,10 +65,27 @@ class Predictor:
             *session, number = row.messages[-1].segments[-1].stream
             stream = (*session, int(number) + 1)
             answer = self._run(Segment(stream=stream, ordinal=0, tokens=answer_len, kind="message"))
-            return np.append(
-                answer, np.uint32(FIRST - 1)
-            )  # the end token, which is sampled and never computed
-        return np.array([FIRST - 1], dtype=np.uint32)
+            return np.append(answer, np.uint32(END))  # which is sampled and never computed
+        return np.array([END], dtype=np.uint32)
+
+
+def gate(plan: Plan) -> None:
+    """Replay each rank's seeds, checks and formal rows; WlgenError for one that does not find its cached_len.
+
+    A row that may find at most so much, as in a zero set, may find less: the first one of a cold rank does.
+    """
+    for rank in range(plan.spec.dp_ranks):
+        predictor = Predictor(plan.spec.cache, plan.frame)
+        files = [(split, at, round_) for split, at, round_ in plan.files() if at == rank]
+        for row in (row for file in files for row in plan.rows(*file)):
+            found = predictor.send(row)
+            if found != row.cached_len and not (row.bound.max_tokens is not None and found < row.cached_len):
+                raise error(
+                    plan.spec.at("cache"),
+                    expected=f"row {row.id} to find {row.cached_len} of its {row.prompt_len} tokens cached",
+                    found=f"{found} in a replay of the rule {plan.spec.cache.name}",
+                    remedy="Use seed: {per_rank: 2}, or prompts whose shared prefix ends on another quantum.",
+                )
 
 
 def trajectory(

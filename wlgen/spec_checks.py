@@ -26,11 +26,12 @@ def check(value: dict[str, Any], problems: Problems) -> None:
         return
     rows = formal.rows(ranks)
     for path, of in classes:
-        _check_groups(path, of, rows, ranks, problems)
+        count = of.get("count")
+        _check_groups(path, of, count if type(count) is int else rows, ranks, problems)
     if isinstance(value["requests"], list):
         _check_shares(classes, rows, problems)
     else:
-        _check_session(classes[0][1], rows, problems)
+        _check_session(value, classes[0][1], rows, problems)
 
 
 def value_at(value: Any, path: KeyPath, default: object = None) -> Any:
@@ -80,6 +81,10 @@ def _check_seeds(
             expected = "the prefix's length, since no bound says it"
             remedy = "Add tokens, pages or ratio to the last level, for example `tokens: 4096`."
             problems.add((*at, "prefix"), expected=expected, found="none", remedy=remedy)
+    if any(b.cold for b in bounds) and value_at(value, ("splits", "check", "per_rank"), 0):
+        remedy = "Delete splits.check: a cold set has none."
+        expected = "no checks, which would fill the cache before the formal rows"
+        problems.add(("splits", "check"), expected=expected, found="some", remedy=remedy)
     warm = any(b.warm for b in bounds)
     if asked == {}:
         return
@@ -97,7 +102,7 @@ def _check_groups(path: KeyPath, of: dict[str, Any], rows: int, ranks: int, prob
     prefix = _valid(TypeAdapter(Prefix), of.get("prefix", {}))
     if prefix is None:
         return
-    if prefix.shared_by == "rank" and rows % ranks:
+    if any(level.shared_by == "rank" for level in prefix.chain) and rows % ranks:
         expected = f"a multiple of dp_ranks {ranks}, since each rank has its own prefix"
         lower, upper = floor_to(rows, ranks), ceil_to(rows, ranks)
         remedy = f"The nearest are {lower} and {upper}." if lower else f"The least is {upper}."
@@ -136,8 +141,13 @@ def _check_shares(classes: list[tuple[KeyPath, dict[str, Any]]], rows: int, prob
         problems.add(("requests",), expected="weights of which one is above 0", found="none")
 
 
-def _check_session(of: dict[str, Any], rows: int, problems: Problems) -> None:
+def _check_session(value: dict[str, Any], of: dict[str, Any], rows: int, problems: Problems) -> None:
     session = _valid(TypeAdapter(Session), of.get("session"))
+    if session is not None and value.get("order") == "shuffled":
+        remedy = "Delete order: sessions are interleaved as they are."
+        problems.add(
+            ("order",), expected="an order that keeps the turns of a session", found="shuffled", remedy=remedy
+        )
     if session is not None and rows % session.turns:
         expected = f"a multiple of the {session.turns} turns of a session"
         lower = floor_to(rows, session.turns)

@@ -120,6 +120,8 @@ def _spec(value: dict[str, Any], problems: Problems) -> Spec:
     trace, arrivals = _trace(file, inputs, content), _arrivals(file, inputs, content)
     if problems:
         raise problems.error()
+    if splits.check.per_rank == 0 and "check" in content["splits"]:
+        content["splits"]["check"] = splits.check.model_dump(mode="json", exclude_none=True)
     if splits.seed is not None:
         content["splits"]["seed"] = splits.seed.model_dump(mode="json", exclude_none=True)
     else:
@@ -195,7 +197,9 @@ def _splits(file: AnyFile) -> Splits:
     classes = file.requests if isinstance(file, ClassesFile) else [file.requests]
     warm = any(of.cached.warm for of in classes)
     seed = (file.splits.seed or SeedSplit()) if warm else None
-    return Splits(seed=seed, check=file.splits.check, formal=file.splits.formal)
+    cold = any(of.cached.cold for of in classes)  # a check would fill its cache before the formal rows
+    check_split = CheckSplit(per_rank=0) if cold else file.splits.check
+    return Splits(seed=seed, check=check_split, formal=file.splits.formal)
 
 
 def _written(kind: Kind) -> dict[str, Any]:
