@@ -20,7 +20,8 @@ from wlgen.strict import Strict, refusal
 Tokens = Annotated[int, Field(ge=1, le=2**31)]
 Lengths = NDArray[np.int64]
 UNIFORMS = 12  # whose sum less 6 has mean 0 and variance 1
-TRIES = 64  # draws of a truncated normal before its nearest end is taken
+TRIES = 64  # draws of a truncated normal before its mean is taken
+MOST_DIGITS = 16  # of a number in a column: int() of thousands of them raises
 
 
 class Normal(Strict):
@@ -87,6 +88,8 @@ class Distribution(Strict):
             raise refusal(expected="[least, most]", found=str(self.uniform), remedy=remedy, key="uniform")
         if self.weights is not None:
             self._check_weights(self.weights)
+        if self.histogram is not None and not sum(b.count for b in self.histogram):
+            raise refusal(expected="bins of which one has a count above 0", found="none", key="histogram")
         return self
 
     def _check_weights(self, weights: list[float]) -> None:
@@ -179,7 +182,8 @@ def column_values(column: Column, content: bytes, *, least: int = 1) -> list[int
 
 def _csv_rows(content: bytes, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     del path
-    yield from enumerate(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")), 2)
+    reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+    yield from ((reader.line_num, row) for row in reader)  # it skips empty lines, and a row may fill several
 
 
 def _json_rows(content: bytes, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -195,8 +199,9 @@ def _json_rows(content: bytes, path: str) -> Iterator[tuple[int, dict[str, Any]]
 
 def _whole(value: object, place: str, least: int) -> int:
     text = str(value).strip()
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= 2**53:
-        raise error(place, expected=f"a whole number of at least {least}", found=repr(value))
+    if not (text.isascii() and text.isdigit() and len(text) < MOST_DIGITS and int(text) >= least):
+        expected = f"a whole number of at least {least}, of fewer than {MOST_DIGITS} digits"
+        raise error(place, expected=expected, found=repr(value)[:80])
     return int(text)
 
 
