@@ -46,6 +46,7 @@ def small_set(
     check: int = 1,
     prefix: str = "{shared_by: all}",
     encoding: str = "deepseek-v4",
+    rounds: int = 1,
 ) -> Workload:
     """Return a set of 512-token bodies: a seed and a check a rank, two formal rows a rank.
 
@@ -58,6 +59,7 @@ random_seed: 7
 encoding: {{name: {encoding}}}
 cache: {{rule: {engine}, page_size: {page_size}}}
 dp_ranks: {ranks}
+rounds: {rounds}
 requests: {{body_len: 512, output_len: 8, cached: {cached}, prefix: {prefix}}}
 splits:
 {splits}  check: {{per_rank: {check}}}

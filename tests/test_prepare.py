@@ -11,11 +11,14 @@ import traceback
 import orjson
 import pytest
 from rehearsals import ZERO, rehearsal, small_set
+from typer.testing import CliRunner
 
 from wlgen.cache_rules import CacheRule
+from wlgen.cli import app
+from wlgen.commands._outcome import outcome_text
 from wlgen.errors import WlgenError
 from wlgen.journal import JOURNAL
-from wlgen.preparation import Wanted
+from wlgen.preparation import Outcome, Wanted
 from wlgen.prepare import Target, parse_ranks, prepare_set
 from wlgen.rehearse import TimeModel
 from wlgen.workload import Workload, open_workload
@@ -30,6 +33,7 @@ SETS = {
     "zero": {"cached": ZERO},
     "checks": {"check": 2},
     "raw": {"encoding": "raw"},
+    "system": {"prefix": "{shared_by: all, message: system}"},
     "groups": {"prefix": "{shared_by: group, groups: 2}", "check": 2},
 }
 
@@ -459,8 +463,71 @@ def test_ranks_are_single_numbers_and_spans():
 
 def test_a_set_without_seeds_and_checks_has_nothing_to_prepare():
     workload = small_set(name="formal", cached=ZERO, check=0)
-    with rehearsal(workload) as running, pytest.raises(WlgenError, match="a seed or check row"):
-        prepared(workload, running.url)
+    (workload.folder / JOURNAL).unlink(missing_ok=True)
+    with rehearsal(workload) as running:
+        outcome = prepared(workload, running.url)
+        assert (outcome.prepared, outcome.nothing, outcome.findings) == (True, True, [])
+        assert (outcome.flush.requests, rows_sent(running, workload)) == (1, [])
+        done = CliRunner().invoke(app, ["prepare", str(workload.folder), "--url", running.url])
+    assert done.exit_code == 0
+    assert "NOTHING TO PREPARE: the set has no seeds and no checks; the cache was emptied." in done.output
+
+
+# Rounds.
+
+
+@pytest.fixture
+def rounds():
+    workload = small_set(name="rounds", rounds=3)
+    (workload.folder / JOURNAL).unlink(missing_ok=True)
+    return workload
+
+
+def test_a_round_sends_its_own_checks_alone_and_empties_nothing(rounds):
+    with rehearsal(rounds) as running:
+        first = prepared(rounds, running.url)
+        assert (first.prepared, first.seed.requests, first.check.requests) == (True, 3, 3)
+        assert rows_sent(running, rounds)[3:] == [f"check-r0{r}-000000" for r in RANKS]
+        later = prepared(rounds, running.url, round=2)
+        assert (later.prepared, later.findings, later.seed.requests) == (True, [], 0)
+        assert rows_sent(running, rounds)[6:] == [f"check-r0{r}-000000-k2" for r in RANKS]
+        assert [path for path, _, _ in running.requests].count("/flush_cache") == 1
+        assert journal(rounds)[-1]["event"] == "prepared"
+
+
+def test_a_round_needs_seeds_that_the_server_holds(rounds):
+    with rehearsal(rounds) as running:
+        with pytest.raises(WlgenError, match="0 of 3 answered by this server"):
+            prepared(rounds, running.url, round=1)
+        prepared(rounds, running.url, ranks=(0, 1))
+        with pytest.raises(WlgenError, match="not seed-r02-000000"):
+            prepared(rounds, running.url, round=1)
+        assert prepared(rounds, running.url, round=1, ranks=(0, 1)).prepared
+
+
+def test_a_round_whose_seeds_are_gone_falls_short_and_starts_nothing_over(rounds):
+    with rehearsal(rounds) as running:
+        assert prepared(rounds, running.url).prepared
+        running.post("/flush_cache", {})
+        before = len(rows_sent(running, rounds))
+        outcome = prepared(rounds, running.url, round=1, concurrency=1)
+        assert [f.id for f in outcome.findings] == ["check-r00-000000-k1"]
+        assert rows_sent(running, rounds)[before:] == ["check-r00-000000-k1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [(["--round", "3"], "0, 1, 2"), (["--round", "1", "--only", "seed"], "alone")]
+)
+def test_a_round_that_cannot_be_prepared_is_refused(rounds, options, said):
+    done = CliRunner().invoke(app, ["prepare", str(rounds.folder), "--url", "http://127.0.0.1:9", *options])
+    assert said in str(done.exception)
+
+
+@pytest.mark.parametrize(("name", "client"), [("vllm", "aisbench"), ("system", "aiperf")])
+def test_the_client_that_comes_next_pins_each_row_and_keeps_cached_tokens(name, client):
+    workload = a_set(name)
+    said = outcome_text(Outcome(prepared=True), workload, Wanted(ranks=RANKS, round=2))
+    assert f"--to {client} --split formal --round 2 --output formal" in said
 
 
 def test_a_manifest_reopened_prepares_the_same(warm):

@@ -86,10 +86,10 @@ async def preflight(
     manifest = workload.manifest
     rows = workload.rows(("seed", "check"), ranks)
     row = next(rows, None)
-    if row is None:
+    if row is None and workload.files(("seed", "check")):
         raise error(str(workload.folder), expected="a seed or check row", found="none on the ranks asked for")
     try:
-        framing = await _tokenized(server, row, encoding)
+        framing = await _tokenized(server, row, encoding) if row else ""
         reply, omits_zero = await _reported(server, encoding, manifest.cache.hit_quantum)
         framing = framing or reply
         pins = await _pinned(server, encoding, manifest.dp_ranks)

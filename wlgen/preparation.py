@@ -33,10 +33,15 @@ Report: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to do. ranks: of the set. concurrency: ranks at a time. patience: seconds to wait for a flush."""
+    """What to do. ranks: of the set. concurrency: ranks at a time. patience: seconds to wait for a flush.
+
+    round: send the checks of this round alone, to a server that holds the seeds; None: prepare for the first
+    round that is built.
+    """
 
     ranks: tuple[int, ...]
     only: Only | None = None
+    round: int | None = None
     flush: bool = True
     fresh: bool = False
     concurrency: int = 16
@@ -58,10 +63,12 @@ class Outcome:
     """What a preparation found, and what it cost apart from any measurement.
 
     prepared: every seed and check asked for was sent and kept its promises. omits_zero: the server leaves
-    cached tokens out where they are 0. proofs: what the preflight found.
+    cached tokens out where they are 0. proofs: what the preflight found. nothing: the set has neither seeds
+    nor checks.
     """
 
     prepared: bool = False
+    nothing: bool = False
     omits_zero: bool = False
     proofs: tuple[str, ...] = ()
     findings: list[Finding] = field(default_factory=list)
@@ -90,7 +97,8 @@ class Preparation:
         journal: Journal,
         report: Report,
     ) -> None:
-        self.outcome = Outcome(proofs=found.proofs, omits_zero=found.omits_zero)
+        nothing = not workload.files(("seed", "check"))
+        self.outcome = Outcome(proofs=found.proofs, omits_zero=found.omits_zero, nothing=nothing)
         self._server = server
         self._workload = workload
         self._encoding = encoding
@@ -100,6 +108,8 @@ class Preparation:
         self._report = report
         self._bound_of = cache(workload.manifest.bound_of)
         self._warm = bool(workload.files(("seed",)))
+        self._round = min(workload.manifest.rounds or (0,)) if wanted.round is None else wanted.round
+        self._checks_alone = wanted.only == "check" or wanted.round is not None
         self._pairs: list[Pair] = []
         self._failures: list[WlgenError] = []
         self._before: frozenset[str] = frozenset()  # rows the cache may hold since an earlier run
@@ -119,6 +129,9 @@ class Preparation:
         }
         self._served = requests_before
         self._write("begin", **target, requests=requests_before)
+        if self._wanted.round is not None:
+            self._require_seeds(restarted=fell(served, requests_before))
+            return True
         if not (history.seeded or history.passed) or self._wanted.only == "check":
             return False
         reason = ""
@@ -142,15 +155,29 @@ class Preparation:
         self.note("an earlier run's seeds count: one check a rank shows whether the server still holds them")
         return True
 
+    def _require_seeds(self, *, restarted: bool) -> None:
+        """Raise WlgenError where the journal does not show that the server holds the seeds of the ranks."""
+        history = self._journal.history
+        seeds = [row.id for row in self._workload.rows(("seed",), self._wanted.ranks)]
+        missing = [name for name in seeds if name not in history.seeded]
+        found = "the server restarted since" if restarted else ""
+        found = "a finding in the last run" if history.failed else found
+        if missing:
+            found = f"{len(seeds) - len(missing)} of {len(seeds)} answered by this server (not {missing[0]})"
+        if found and seeds:
+            remedy = "Run `wlgen prepare` without --round: it seeds, and checks the first round."
+            place = f"--round {self._round} {self._journal.path}"
+            raise error(place, expected="seeds that the server holds", found=found, remedy=remedy)
+
     async def run(self, *, resumed: bool) -> None:
         """Flush, seed and check as far as wanted; NotHeldError where an earlier run's seeds are gone."""
         self._pairs.clear()
-        if self._wanted.only != "check" and not resumed:
+        if not self._checks_alone and not resumed:
             await self._flush()
         history = self._journal.history
         self._before = frozenset(history.sent)
         self._done = frozenset([*history.seeded, *history.passed]) if resumed else frozenset()
-        if self._wanted.only != "check":
+        if not self._checks_alone:
             await self._phase("seed", self._seed, self.outcome.seed)
         if self._wanted.only != "seed" and not self.outcome.findings:
             await self._phase("check", self._check, self.outcome.check)
@@ -200,7 +227,7 @@ class Preparation:
 
         Of checks that all passed the first is sent again: one a rank shows whether the seeds are still held.
         """
-        rows = list(self._workload.rows((split,), (rank,)))
+        rows = list(self._workload.rows((split,), (rank,), (self._round,)))
         left = [row for row in rows if row.id not in self._done]
         return rows[:1] if split == "check" and self._warm and not left else left
 
@@ -291,7 +318,7 @@ class Preparation:
                 self._write("prepared", requests=served)
             return
         only_cached = all(f.promise in ("cached_bound", "cached_len") for f in self.outcome.findings)
-        if resumed and only_cached and self._warm and self._wanted.flush:
+        if resumed and only_cached and self._warm and self._wanted.flush and not self._checks_alone:
             self.outcome.findings.clear()
             short = ", ".join(p.row.id for p in self._pairs)
             raise NotHeldError(f"the server no longer holds the seeds of the last run ({short})")

@@ -15,7 +15,7 @@ from wlgen.journal import JOURNAL, Journal
 from wlgen.preflight import choose_engine, choose_model, preflight
 from wlgen.preparation import NotHeldError, Outcome, Preparation, Wanted
 from wlgen.server_api import KEY_VARIABLE, Server
-from wlgen.workload import MANIFEST, Workload
+from wlgen.workload import MANIFEST, FileProof, Workload
 
 Progress = Callable[[int, int], None]
 
@@ -41,7 +41,7 @@ async def prepare_set(
     """
     spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
     encoding = load_encoding(spec)
-    total = sum(file.rows for file in workload.files(("seed", "check"), wanted.ranks))
+    total = sum(file.rows for file in _files(workload, wanted))
     done = 0
 
     def report(_: str) -> None:
@@ -75,6 +75,14 @@ async def prepare_set(
                 work.note(f"{reason}: starting over")
                 await work.run(resumed=False)
             return work.outcome
+
+
+def _files(workload: Workload, wanted: Wanted) -> list[FileProof]:
+    """Return the files whose rows a preparation may send."""
+    if wanted.round is not None:
+        return workload.files(("check",), wanted.ranks, (wanted.round,))
+    first = min(workload.manifest.rounds or (0,))
+    return workload.files(("seed", "check"), wanted.ranks, (first,))
 
 
 def parse_ranks(text: str | None, built: Sequence[int]) -> tuple[int, ...]:

@@ -32,18 +32,28 @@ def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
         lines += ["", f"{wanted.only}s alone, as --only says: nothing formal was sent."]
     else:
         folder = shlex.quote(str(workload.folder))
-        ratio = f"at least {workload.manifest.promises.per_request_min:.4%} of each prompt cached"
+        of_round = f" --round {wanted.round}" if wanted.round else ""
         lines += [
             "",
-            f"PREPARED: every check kept its promises ({ratio}). Nothing formal was sent.",
-            "The cost above is of preparing; it belongs to no measurement.",
+            *_prepared(outcome, workload),
             "Now send the formal rows, once:",
-            f"  wlgen export {folder} --to {_client(workload)} --split formal --output formal",
+            f"  wlgen export {folder} --to {_client(workload)} --split formal{of_round} --output formal",
             "and follow the run card it writes.",
         ]
         if outcome.omits_zero:
             lines.append("This server leaves out cached tokens of 0: audit with --absent-is-zero.")
     return "\n".join(lines)
+
+
+def _prepared(outcome: Outcome, workload: Workload) -> list[str]:
+    if outcome.nothing:
+        emptied = "the cache was emptied" if outcome.flush.requests else "nothing was sent"
+        return [f"NOTHING TO PREPARE: the set has no seeds and no checks; {emptied}."]
+    ratio = f"at least {workload.manifest.promises.per_request_min:.4%} of each prompt cached"
+    return [
+        f"PREPARED: every check kept its promises ({ratio}). Nothing formal was sent.",
+        "The cost above is of preparing; it belongs to no measurement.",
+    ]
 
 
 def _cost(name: str, cost: Cost) -> str:
@@ -63,6 +73,8 @@ def _findings(outcome: Outcome) -> list[str]:
 
 
 def _client(workload: Workload) -> str:
-    # evalscope alone takes headers a row, which is how vLLM pins a rank.
-    manifest = workload.manifest
-    return "evalscope" if manifest.cache.engine == "vllm" and manifest.dp_ranks > 1 else "aisbench"
+    # Both pin each row to its rank and keep cached tokens; AISBench sends one user message a request.
+    asked = workload.manifest.spec["requests"]
+    classes = asked if isinstance(asked, list) else [asked]
+    several = any(of.get("session") or of.get("prefix", {}).get("message") == "system" for of in classes)
+    return "aiperf" if several else "aisbench"

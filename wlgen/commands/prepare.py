@@ -16,6 +16,12 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model to ask for; the only one served.")] = None,
     only: Annotated[Literal["seed", "check"] | None, typer.Option(help="Do one step alone.")] = None,
+    round_: Annotated[
+        int | None,
+        typer.Option(
+            "--round", min=0, help="Send this round's checks alone; the seeds of an earlier run must count."
+        ),
+    ] = None,
     ranks: Annotated[str | None, typer.Option(help="Ranks to prepare, e.g. 0,3,8-11; all.")] = None,
     flush: Annotated[bool, typer.Option("--flush/--no-flush", help="Empty the cache first.")] = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever the journal says.")] = False,
@@ -28,23 +34,29 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print findings and errors only.")] = False,
 ) -> None:
-    """Prepare a live server: preflight, flush, seeds, checks. No formal row is sent.
+    """Prepare a live server: preflight, flush, seeds, the first round's checks. No formal row is sent.
 
     Each row is pinned to its rank. The first check that falls short of its promise ends the run with the
     diagnosis and exit code 1. An API key is read from WLGEN_API_KEY. Run it again to go on where it stopped.
     """
     import asyncio
 
+    from wlgen.audit import parse_rounds
     from wlgen.commands._outcome import outcome_json, outcome_text
     from wlgen.commands._progress import rows_bar
+    from wlgen.errors import error
     from wlgen.preparation import Wanted
     from wlgen.prepare import Target, parse_ranks, prepare_set
     from wlgen.workload import open_workload
 
+    if round_ is not None and (only is not None or fresh):
+        other = "--fresh" if fresh else f"--only {only}"
+        raise error("--round", expected="the round alone: it sends checks and no seed", found=other)
     workload = open_workload(folder)
     wanted = Wanted(
         ranks=parse_ranks(ranks, workload.manifest.ranks),
         only=only,
+        round=None if round_ is None else parse_rounds([round_], workload.manifest.rounds)[0],
         flush=flush,
         fresh=fresh,
         concurrency=concurrency,
