@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,27 +73,22 @@ class Hits:
 
 
 class Pass:
-    """The requests of one pass, in replay order.
+    """The requests of one pass, in replay order."""
 
-    bound: (split, prompt_len) -> the least and most cached tokens that are right; None for no bound.
-    """
-
-    def __init__(self, bound: Callable[[str, int], tuple[int, int] | None]) -> None:
+    def __init__(self) -> None:
         self.splits: dict[str, Hits] = {}
         self.ranks: dict[int, Hits] = {}
         self.outside: Outside | None = None
         self.unpromised = 0  # requests whose cached_len is not what the set promises
-        self._bound = bound
 
     def add(self, hit: Replayed) -> None:
         """Add one request; modifies the figures of its split and rank."""
         self.splits.setdefault(hit.split, Hits()).add(hit.cached_len, hit.prompt_len)
         if hit.split != "seed":
             self.ranks.setdefault(hit.dp_rank, Hits()).add(hit.cached_len, hit.prompt_len)
-        self.unpromised += hit.promised is not None and hit.promised != hit.cached_len
-        limits = self._bound(hit.split, hit.prompt_len)
-        if limits and not limits[0] <= hit.cached_len <= limits[1]:
-            self._add_outside(hit, *limits)
+        self.unpromised += hit.promised is not None and not _within(hit.promised, hit.cached_len)
+        if hit.bound is not None and not _within(hit.bound, hit.cached_len):
+            self._add_outside(hit, *hit.bound)
 
     def _add_outside(self, hit: Replayed, least: int, most: int) -> None:
         if self.outside:
@@ -109,3 +103,7 @@ class Pass:
             least=least,
             most=most,
         )
+
+
+def _within(limits: tuple[int, int], tokens: int) -> bool:
+    return limits[0] <= tokens <= limits[1]

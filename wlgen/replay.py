@@ -17,7 +17,7 @@ from wlgen.hit_figures import Figures, Outside, Pass
 from wlgen.replay_input import Sending, file_requests, set_requests
 from wlgen.rule_choice import RuleChoice
 from wlgen.simulate import Eviction, Replayed, Request, Simulation
-from wlgen.workload import Workload, open_workload
+from wlgen.workload import open_workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def replay(
     reports = []
     with _hits_file(out) as write:
         for _ in range(passes):
-            figures = Pass(_bound(workload))
+            figures = Pass()
             for hit in simulation.replay(requests()):
                 figures.add(hit)
                 write(hit)
@@ -115,14 +115,6 @@ def _check_sending(sending: Sending, dp_ranks: int | None) -> None:
     if sending.first_rank >= dp_ranks:
         expected = f"a rank from 0 to {dp_ranks - 1}"
         raise error("--unpinned", expected=expected, found=str(sending.first_rank))
-
-
-def _bound(workload: Workload | None) -> Callable[[str, int], tuple[int, int] | None]:
-    """Return what a check or formal row of a set must find cached; other requests have no bound."""
-    if workload is None:
-        return lambda _split, _prompt_len: None
-    bound = workload.manifest.bound
-    return lambda split, length: None if split == "seed" else (bound.least(length), bound.most(length))
 
 
 def _load(name: str) -> Encoding:

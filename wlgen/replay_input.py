@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -17,7 +18,7 @@ from wlgen.recall import Recall
 from wlgen.request_lines import read_requests
 from wlgen.simulate import Request
 from wlgen.streams import permutation
-from wlgen.workload import SPLITS, Row, Split, Workload
+from wlgen.workload import SPLITS, Bound, Row, Split, Workload
 
 Order: TypeAlias = Literal["file", "interleaved", "shuffled"]
 _OWN = 1 << 31  # ids of a full seed's own tokens, in no vocabulary
@@ -43,13 +44,21 @@ class Sending:
 
 
 def set_requests(workload: Workload, sending: Sending) -> Iterator[Request]:
-    """Yield a built set's requests: seeds, checks, formal rows, each split in the order asked for."""
-    splits = [s for s in SPLITS if s != "seed" or not sending.skip_seeds]
+    """Yield a built set's requests: seeds, then each round's checks and formal rows.
+
+    Each split of a round is in the order asked for.
+    """
+    rounds = workload.manifest.rounds or (0,)
+    seeds: list[tuple[Split, int]] = [] if sending.skip_seeds else [("seed", 0)]
+    parts = [*seeds, *((split, round_) for round_ in rounds for split in SPLITS[1:])]
     full_len = _full_len(workload) if sending.full_seeds else 0
-    recall = Recall(workload)
+    recall, bound_of = Recall(workload), cache(workload.manifest.bound_of)
     turn = 0
-    for split in splits:
-        ranks = [_rank_requests(recall, workload, split, r, full_len) for r in workload.manifest.ranks]
+    for split, round_ in parts:
+        ranks = [
+            _rank_requests(recall, workload.rows((split,), (rank,), (round_,)), rank, full_len, bound_of)
+            for rank in workload.manifest.ranks
+        ]
         for request in _ordered(ranks, sending, split):
             if sending.first_rank is None or split == "seed":
                 yield request
@@ -82,16 +91,41 @@ def file_requests(
 
 
 def _rank_requests(
-    recall: Recall, workload: Workload, split: Split, rank: int, full_len: int
+    recall: Recall,
+    rows: Iterator[Row],
+    rank: int,
+    full_len: int,
+    bound_of: Callable[[str | None], Bound],
 ) -> Iterator[Request]:
-    for number, row in enumerate(workload.rows((split,), (rank,))):
+    for number, row in enumerate(rows):
         if row.dp_rank != rank:
             expected = f"rows of rank {rank} in its file"
             raise error(f"row {row.id}", expected=expected, found=f"dp_rank {row.dp_rank}")
         ids = recall.ids(row)
-        if split == "seed" and len(ids) < full_len:
+        if row.split == "seed" and len(ids) < full_len:
             ids = _lengthened(ids, row, full_len, number)
-        yield Request(row.id, rank, ids, row.output_len, split, None, row.cached_len)
+        yield Request(
+            id=row.id,
+            dp_rank=rank,
+            ids=ids,
+            output_len=row.output_len,
+            split=row.split,
+            promised=_promised(row, bound_of(row.request_class)),
+            bound=_limits(row, bound_of(row.request_class)),
+        )
+
+
+def _promised(row: Row, bound: Bound) -> tuple[int, int]:
+    """Return the least and most that keep a row's promise.
+
+    Rows that are bounded from above share a framing head only, which a cold rank's first row does not find.
+    """
+    return (row.cached_len if bound.max_tokens is None else 0), row.cached_len
+
+
+def _limits(row: Row, bound: Bound) -> tuple[int, int] | None:
+    """Return the bound of a check or formal row."""
+    return None if row.split == "seed" else (bound.least(row.prompt_len), bound.most(row.prompt_len))
 
 
 def _lengthened(ids: Ids, row: Row, full_len: int, number: int) -> Ids:

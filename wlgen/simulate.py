@@ -21,7 +21,8 @@ class Request(NamedTuple):
     """One request. Lengths are tokens; ids has shape (prompt_len,).
 
     output_ids: what it is known to answer, output_len of them; else outputs are ids of no vocabulary, since
-    they take room and no prompt has them. promised: the cached_len a set promises, None where nobody does.
+    they take room and no prompt has them. promised: the least and most cached_len that keep a set's promise,
+    None where nobody promises; bound: those that meet the spec's bound.
     """
 
     id: str
@@ -30,7 +31,8 @@ class Request(NamedTuple):
     output_len: int = 1
     split: str = ""
     output_ids: Ids | None = None
-    promised: int | None = None
+    promised: tuple[int, int] | None = None
+    bound: tuple[int, int] | None = None
     salt: str = ""
 
 
@@ -42,7 +44,8 @@ class Replayed(NamedTuple):
     split: str
     prompt_len: int
     cached_len: int
-    promised: int | None
+    promised: tuple[int, int] | None
+    bound: tuple[int, int] | None
 
 
 class Eviction(NamedTuple):
@@ -86,7 +89,13 @@ class Simulation:
             if self._capacity is not None:
                 self._note_evictions(cache, request)
             yield Replayed(
-                request.id, rank, request.split, len(request.ids), match.cached_len, request.promised
+                id=request.id,
+                dp_rank=rank,
+                split=request.split,
+                prompt_len=len(request.ids),
+                cached_len=match.cached_len,
+                promised=request.promised,
+                bound=request.bound,
             )
 
     def held(self) -> dict[int, int]:
