@@ -27,10 +27,10 @@ class Recall:
     A row that the manifest's spec does not compose to is encoded.
     """
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, rounds: Sequence[int] | None = None) -> None:
         spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
         self._encoding = load_encoding(spec)
-        self._rounds = workload.manifest.rounds or (0,)
+        self._rounds = rounds or workload.manifest.rounds or (0,)
         self._plans: dict[tuple[Split, int], Iterator[RowPlan]] = {}
         self._ready: Blueprint | None = None
         try:
