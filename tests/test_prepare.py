@@ -18,8 +18,8 @@ from wlgen.cli import app
 from wlgen.commands._outcome import outcome_text
 from wlgen.errors import WlgenError
 from wlgen.journal import JOURNAL
-from wlgen.preparation import Outcome, Wanted
 from wlgen.prepare import Target, parse_ranks, prepare_set
+from wlgen.prepared import Outcome, Wanted
 from wlgen.rehearse import TimeModel
 from wlgen.workload import Workload, open_workload
 

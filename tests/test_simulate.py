@@ -10,14 +10,18 @@ import numpy as np
 import orjson
 import pytest
 import sets
+import yaml
 from typer.testing import CliRunner
 
+from wlgen import spec_file
 from wlgen.cache_rules import CacheRule
 from wlgen.cli import app
 from wlgen.errors import WlgenError
 from wlgen.hit_figures import Hits
 from wlgen.simulate import Request, Simulation
+from wlgen.workload import open_workload
 
+SPECS = sorted((Path(__file__).parent.parent / "specs").glob("*.yaml"))
 RULE = CacheRule(name="sglang", engine="sglang", page_size=16, hit_quantum=16)
 
 
@@ -145,6 +149,112 @@ def sets_built(folder: Path, **changes: object) -> Path:
     from wlgen.build import build  # noqa: PLC0415 (one test builds)
 
     return build(sets.spec_of(**changes), folder).workload.folder
+
+
+def shaped(folder: Path, requests: object, **changes: object) -> Path:
+    """Build a small set of these requests; a key that is None is left out of its spec."""
+    from wlgen.build import build  # noqa: PLC0415 (as above)
+
+    content = sets.content_of() | {"requests": requests} | changes
+    spec = spec_file.parse(json.dumps({k: v for k, v in content.items() if v is not None}), f"{folder}/spec")
+    return build(spec, folder).workload.folder
+
+
+REQUESTS = {"body_len": 320, "output_len": 8, "cached": {"min_ratio": 0.5}}
+SHAPES = {
+    "classes": (
+        [
+            {**REQUESTS, "name": "cold", "count": 4, "cached": {"max_tokens": 0}},
+            {**REQUESTS, "name": "warm", "count": 4},
+        ],
+        {"order": "shuffled", "splits": {"formal": {"total": 8}}},
+    ),
+    "aggregate": ({**REQUESTS, "cached": {"aggregate": 0.5, "tolerance": 0.02}}, {}),
+    "cold fill": (
+        {
+            **REQUESTS,
+            "cached": {"cold": True},
+            "prefix": {"shared_by": "group", "groups": 2, "tokens": 160},
+        },
+        {"splits": {"check": {"per_rank": 0}, "formal": {"total": 8}}},
+    ),
+    "conversations": (
+        {
+            **REQUESTS,
+            "prefix": {"shared_by": "all", "message": "system"},
+            "session": {"turns": 3, "user_len": 40, "assistant_len": 24},
+        },
+        {"splits": {"formal": {"total": 12}}},
+    ),
+    "a head of pages": (
+        {**REQUESTS, "cached": {"max_tokens": 16}},
+        {"cache": {"engine": "sglang", "page_size": 4}},
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_each_shape_finds_what_its_rows_promise(tmp_path, shape):
+    requests, changes = SHAPES[shape]
+    code, found = simulated(shaped(tmp_path, requests, **changes))
+    assert (code, found["passes"][0]["unpromised"], found["passes"][0]["outside"]) == (0, 0, None)
+
+
+def test_the_first_row_of_a_cold_rank_finds_less_than_a_head_that_fills_pages(tmp_path):
+    requests, changes = SHAPES["a head of pages"]
+    out, folder = tmp_path / "hits.jsonl", shaped(tmp_path, requests, **changes)
+    simulated(folder, "--out", out)
+    written = [orjson.loads(line)["cached_len"] for line in out.read_bytes().splitlines()]
+    promised = {row.cached_len for row in open_workload(folder).rows()}
+    assert promised == {max(written)} != {0}
+    assert written.count(0) == 2  # one a rank
+
+
+def test_each_class_is_held_to_its_own_bound(tmp_path):
+    requests, changes = SHAPES["classes"]
+    code, found = simulated(shaped(tmp_path, requests, **changes), "--skip-seeds")
+    outside = found["passes"][0]["outside"]
+    assert (code, outside["cached_len"], outside["least"] > 0, outside["count"]) == (1, 0, True, 2)
+
+
+def test_rounds_are_sent_one_after_the_other_checks_first(tmp_path):
+    out, folder = tmp_path / "hits.jsonl", shaped(tmp_path, REQUESTS, rounds=2, dp_ranks=1)
+    code, found = simulated(folder, "--out", out)
+    sent = [orjson.loads(line)["id"] for line in out.read_bytes().splitlines()]
+    assert (code, found["passes"][0]["unpromised"]) == (0, 0)
+    later = [name for name in sent if name.endswith("-k1")]
+    assert sent == ["seed-r00-000000", "check-r00-000000", *sent[2:8], "check-r00-000000-k1", *later[1:]]
+    assert len(sent) == 1 + 2 * 7
+
+
+def test_a_trace_finds_what_its_own_blocks_say_and_a_repeated_prompt_too(tmp_path):
+    """Blocks of 16: the second row shares two, the third repeats the first, the fourth shares none."""
+    blocks = [[1, 2, 3], [1, 2, 4], [1, 2, 3], [9]]
+    lengths = [48, 40, 48, 16]
+    trace = lines(
+        tmp_path / "trace.jsonl",
+        *(
+            {"timestamp": n, "input_length": length, "output_length": 4, "hash_ids": ids}
+            for n, (ids, length) in enumerate(zip(blocks, lengths, strict=True))
+        ),
+    )
+    requests = {"trace": {"path": str(trace), "block_size": 16}}
+    raw = {"encoding": sets.raw(), "dp_ranks": 1, "splits": None}
+    out, folder = tmp_path / "hits.jsonl", shaped(tmp_path, requests, **raw)
+    code, found = simulated(folder, "--out", out)
+    assert (code, found["passes"][0]["unpromised"]) == (0, 0)
+    assert [orjson.loads(line)["cached_len"] for line in out.read_bytes().splitlines()] == [0, 32, 32, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_each_shipped_spec_at_a_small_size_finds_what_its_rows_promise(tmp_path, path):
+    content = yaml.safe_load(path.read_text()) | {"dp_ranks": 2}
+    content["splits"]["formal"] = {"total": 48}
+    for each in content["requests"] if isinstance(content["requests"], list) else []:
+        each["count"] = 24
+    code, found = simulated(shaped(tmp_path, **content))
+    assert (code, found["passes"][0]["unpromised"]) == (0, 0)
 
 
 @pytest.mark.parametrize("order", ["interleaved", "shuffled"])

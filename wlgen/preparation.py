@@ -9,74 +9,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
-from wlgen.diagnosis import Diagnosis, Pair
+from wlgen.diagnosis import Pair
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
 from wlgen.findings import Promised, findings_of
 from wlgen.journal import Journal
 from wlgen.preflight import Preflight, row_prompt
 from wlgen.prepare_causes import causes
+from wlgen.prepared import Cost, Outcome, Wanted
 from wlgen.readers import Result
 from wlgen.server_api import Server, unusable
 from wlgen.server_replies import Reply, RequestError
 from wlgen.workload import Finding, Row, Split, Workload
 
-Only: TypeAlias = Literal["seed", "check"]
 Report: TypeAlias = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What to do. ranks: of the set. concurrency: ranks at a time. patience: seconds to wait for a flush.
-
-    round: send the checks of this round alone, to a server that holds the seeds; None: prepare for the first
-    round that is built.
-    """
-
-    ranks: tuple[int, ...]
-    only: Only | None = None
-    round: int | None = None
-    flush: bool = True
-    fresh: bool = False
-    concurrency: int = 16
-    patience: float = 60.0
-
-
-@dataclass(kw_only=True, slots=True)
-class Cost:
-    """What one step took: requests, seconds of wall time, prompt tokens computed and reused."""
-
-    requests: int = 0
-    seconds: float = 0.0
-    computed: int = 0
-    reused: int = 0
-
-
-@dataclass(kw_only=True, slots=True)
-class Outcome:
-    """What a preparation found, and what it cost apart from any measurement.
-
-    prepared: every seed and check asked for was sent and kept its promises. omits_zero: the server leaves
-    cached tokens out where they are 0. proofs: what the preflight found. nothing: the set has neither seeds
-    nor checks.
-    """
-
-    prepared: bool = False
-    nothing: bool = False
-    omits_zero: bool = False
-    proofs: tuple[str, ...] = ()
-    findings: list[Finding] = field(default_factory=list)
-    diagnosis: list[Diagnosis] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    flush: Cost = field(default_factory=Cost)
-    seed: Cost = field(default_factory=Cost)
-    check: Cost = field(default_factory=Cost)
 
 
 class NotHeldError(Exception):

@@ -13,7 +13,8 @@ from wlgen.cache_rules import Engine
 from wlgen.errors import error
 from wlgen.journal import JOURNAL, Journal
 from wlgen.preflight import choose_engine, choose_model, preflight
-from wlgen.preparation import NotHeldError, Outcome, Preparation, Wanted
+from wlgen.preparation import NotHeldError, Preparation
+from wlgen.prepared import Outcome, Wanted
 from wlgen.server_api import KEY_VARIABLE, Server
 from wlgen.workload import MANIFEST, FileProof, Workload
 

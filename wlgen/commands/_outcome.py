@@ -7,7 +7,7 @@ import json
 import shlex
 
 from wlgen.findings import MEANING
-from wlgen.preparation import Cost, Outcome, Wanted
+from wlgen.prepared import Cost, Outcome, Wanted
 from wlgen.workload import Workload
 
 _SHOWN = 16

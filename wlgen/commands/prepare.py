@@ -45,8 +45,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     from wlgen.commands._outcome import outcome_json, outcome_text
     from wlgen.commands._progress import rows_bar
     from wlgen.errors import error
-    from wlgen.preparation import Wanted
     from wlgen.prepare import Target, parse_ranks, prepare_set
+    from wlgen.prepared import Wanted
     from wlgen.workload import open_workload
 
     if round_ is not None and (only is not None or fresh):
