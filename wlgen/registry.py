@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import pkgutil
 from typing import TYPE_CHECKING
 
 from wlgen.errors import error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import ModuleType
+
+
+KINDS = ("encodings", "cache_rules", "tasks", "exporters", "readers")  # the folders of wlgen that hold them
 
 
 def names(folder: ModuleType) -> list[str]:
     """Return the names of the kinds in a package, sorted, without importing them."""
-    found = (m.name for m in pkgutil.iter_modules(folder.__path__) if not m.name.startswith("_"))
+    return _names(folder.__path__)
+
+
+def all_names() -> dict[str, list[str]]:
+    """Return the names of the kinds in each folder of KINDS, without importing the folders either."""
+    specs = {kind: importlib.util.find_spec(f"wlgen.{kind}") for kind in KINDS}
+    return {kind: _names(spec.submodule_search_locations or ()) for kind, spec in specs.items() if spec}
+
+
+def _names(path: Iterable[str]) -> list[str]:
+    found = (module.name for module in pkgutil.iter_modules(path) if not module.name.startswith("_"))
     return sorted(name.replace("_", "-") for name in found)
 
 

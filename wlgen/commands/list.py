@@ -11,10 +11,9 @@ def command(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.
     """List the known encodings, cache rules, tasks, exporters and readers."""
     import json
 
-    from wlgen import cache_rules, encodings, exporters, readers, registry, tasks
+    from wlgen import registry
 
-    folders = (encodings, cache_rules, tasks, exporters, readers)
-    kinds = {folder.__name__.rsplit(".", 1)[-1]: registry.names(folder) for folder in folders}
+    kinds = registry.all_names()
     if as_json:
         typer.echo(json.dumps(kinds))
         return
