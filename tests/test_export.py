@@ -255,7 +255,8 @@ def test_a_row_of_another_file_is_refused(warm_set: Workload, copy_of: Copy, tmp
     path = workload.folder / "formal/rank-01.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"split":"formal"', b'"split":"../../x"', 1))
     with pytest.raises(
-        WlgenError, match=r"rank-01.jsonl:1: expected a row of formal, rank 1, found ../../x, rank 1"
+        WlgenError,
+        match=r"rank-01.jsonl:1: expected a row of formal, round 0, rank 1, found ../../x, round 0, rank 1",
     ):
         export(workload, "vllm", tmp_path / "out")
     assert not (tmp_path / "out").exists()

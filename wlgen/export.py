@@ -35,24 +35,27 @@ def export(
     form: str | None = None,
     splits: Sequence[str] = (),
     ranks: Sequence[int] = (),
+    rounds: Sequence[int] = (),
     model: str = "",
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Exported:
     """Write the files and the run card of a client into `output`, in place of an earlier export there.
 
-    form: None for the exporter's first. splits, ranks: empty for all that the set has. model: the server's
-    model name, for clients that send whole bodies. progress: called with the rows read and all rows.
+    form: None for the exporter's first. splits, ranks, rounds: empty for all that the set has. model: the
+    server's model name, for clients that send whole bodies. progress: called with the rows read and all rows.
     WlgenError, with nothing left behind: an unknown client or form, rows the client cannot carry, a set
     whose files do not have the manifest's hashes, a place that is not free or not writable.
     """
     exporter = cast("Exporter", registry.load(exporters, client, place="--to"))
     chosen = _form(exporter, client, form)
-    wanted = _wanted(workload, splits, ranks)
+    wanted = _wanted(workload, splits, ranks, rounds)
     out, folder = output.resolve(), workload.folder.resolve()
     export_folder.check(out, folder)
     with closing(Reader(workload, wanted, progress)) as reader, export_folder.staging(out) as stage:
         target = _target(workload, chosen, out, model)
-        prompts = reader.prompts(apart=target.apart(exporter.ONE_FILE_A), ids=chosen.ids)
+        by_time = exporter.TAKES_TIMES and target.has_times
+        apart = target.apart(exporter.ONE_FILE_A)
+        prompts = reader.prompts(apart=apart, by_time=by_time, ids=chosen.ids)
         made = exporter.files(prompts, target)
         written = [export_folder.write(stage, name, chunks) for name, chunks in made]
         portions = reader.portions()
@@ -67,6 +70,7 @@ def export(
             "form": chosen.name,
             "splits": list(dict.fromkeys(f.split for f in wanted)),
             "ranks": sorted({f.rank for f in wanted}),
+            "rounds": sorted({f.round for f in wanted}),
             "rows": rows,
         }
         export_folder.exchange(stage, out, facts, written)
@@ -84,24 +88,34 @@ def _form(exporter: Exporter, client: str, name: str | None) -> Form:
     return known[name]
 
 
-def _wanted(workload: Workload, splits: Sequence[str], ranks: Sequence[int]) -> list[SetFile]:
-    """Return the files that are to be exported, in the order seed, check, formal, then rank."""
+def _wanted(
+    workload: Workload, splits: Sequence[str], ranks: Sequence[int], rounds: Sequence[int]
+) -> list[SetFile]:
+    """Return the files that are to be exported: seeds, then each round's checks and formal rows, by rank."""
     by_path = {f.path: f for f in workload.manifest.files}
+    every = [("seed", 0), *((split, r) for r in workload.manifest.rounds or (0,) for split in SPLITS[1:])]
     have = [
-        SetFile(split=split, rank=rank, proof=by_path[path])
-        for split in SPLITS
+        SetFile(split=split, round=round_, rank=rank, proof=by_path[path])
+        for split, round_ in every
         for rank in range(workload.manifest.dp_ranks)
-        if (path := row_file(split, rank)) in by_path
+        if (path := row_file(split, rank, round_)) in by_path
     ]
     for option, asked, known in (
         ("--split", splits, list(dict.fromkeys(f.split for f in have))),
+        ("--round", rounds, sorted({f.round for f in have if f.split != "seed"})),
         ("--rank", ranks, sorted({f.rank for f in have})),
     ):
         for value in asked:
             if value not in known:
                 expected = f"one that the set has: {', '.join(map(str, known)) or 'none'}"
                 raise error(option, expected=expected, found=str(value))
-    wanted = [f for f in have if (not splits or f.split in splits) and (not ranks or f.rank in ranks)]
+    wanted = [
+        f
+        for f in have
+        if (not splits or f.split in splits)
+        and (not ranks or f.rank in ranks)
+        and (not rounds or f.split == "seed" or f.round in rounds)
+    ]
     if not wanted:
         found = "none for these splits and ranks"
         raise error(str(workload.folder), expected="rows to export", found=found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,9 +38,10 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetFile:
-    """One file of a set: its split, rank and proof."""
+    """One file of a set: its split, round, rank and proof."""
 
     split: Split
+    round: int
     rank: int
     proof: FileProof
 
@@ -111,7 +113,7 @@ class Reader:
         self._workload = workload
         self._files = files
         self._progress = progress
-        self._tallies = {(f.split, f.rank): _Tally() for f in files}
+        self._tallies = {(f.split, f.round, f.rank): _Tally() for f in files}
         self._done, self._total = 0, sum(f.proof.rows for f in files)
         self._proved = 0
         self._buffer = max(1 << 16, _READ_AHEAD // len({f.rank for f in files}))
@@ -120,16 +122,19 @@ class Reader:
         """Stop hashing."""
         self._pool.shutdown(cancel_futures=True)
 
-    def prompts(self, *, apart: bool, ids: bool) -> Iterator[Prompt]:
-        """Yield the rows split by split: rank by rank if apart, else the ranks in turn.
+    def prompts(self, *, apart: bool, by_time: bool, ids: bool) -> Iterator[Prompt]:
+        """Yield the rows part by part: rank by rank if apart, else the ranks in turn, or by their times.
 
         WlgenError where a file is not that of the manifest, at the latest when its last row has been taken.
         """
-        ids_of = _recall(self._workload) if ids else None
-        for split in dict.fromkeys(f.split for f in self._files):
-            sources = [self._rows(f) for f in self._files if f.split == split]
-            for prompt in chain.from_iterable(sources) if apart else in_turn(sources):
-                self._tallies[prompt.split, prompt.dp_rank].add(prompt)
+        ids_of = _recall(self._workload, sorted({f.round for f in self._files})) if ids else None
+        for part in dict.fromkeys((f.split, f.round) for f in self._files):
+            sources = [self._rows(f) for f in self._files if (f.split, f.round) == part]
+            ordered = chain.from_iterable(sources) if apart else in_turn(sources)
+            if by_time and not apart and part[0] == "formal":
+                ordered = heapq.merge(*sources, key=lambda prompt: prompt.timestamp_ms or 0)
+            for prompt in ordered:
+                self._tallies[prompt.split, prompt.round, prompt.dp_rank].add(prompt)
                 self._done += 1
                 self._progress(self._done, self._total)
                 yield replace(prompt, ids=ids_of(prompt)) if ids_of else prompt
@@ -141,12 +146,13 @@ class Reader:
         return [
             Portion(
                 split=split,
+                round=round_,
                 dp_rank=rank,
                 rows=tally.rows,
                 output_lens=tuple(sorted(tally.output_lens)),
                 cached_lens=(tally.least_cached, tally.most_cached),
             )
-            for (split, rank), tally in self._tallies.items()
+            for (split, round_, rank), tally in self._tallies.items()
             if tally.rows
         ]
 
@@ -156,11 +162,12 @@ class Reader:
         def prompt(number: int, line: bytes) -> Prompt:
             place = f"{path}:{number}"
             found = parse_line(line, place=place)
-            if (found.split, found.dp_rank) != (file.split, file.rank):
-                expected = f"a row of {file.split}, rank {file.rank}"
-                raise error(
-                    place, expected=expected, found=f"{found.split}, rank {found.dp_rank}", remedy=_REMEDY
+            here, there = (file.split, file.round, file.rank), (found.split, found.round, found.dp_rank)
+            if here != there:
+                expected, of = (
+                    f"{split}, round {round_}, rank {rank}" for split, round_, rank in (here, there)
                 )
+                raise error(place, expected=f"a row of {expected}", found=of, remedy=_REMEDY)
             return found
 
         try:
@@ -187,10 +194,10 @@ def in_turn(sources: Iterable[Iterator[Prompt]]) -> Iterator[Prompt]:
             break
 
 
-def _recall(workload: Workload) -> Callable[[Prompt], NDArray[np.uint32]]:
+def _recall(workload: Workload, rounds: Sequence[int]) -> Callable[[Prompt], NDArray[np.uint32]]:
     from wlgen.recall import Recall  # noqa: PLC0415 (half the time of a small export; most forms do without)
 
-    recall = Recall(workload)
+    recall = Recall(workload, rounds)
 
     def ids(prompt: Prompt) -> NDArray[np.uint32]:
         composed = recall.composed(prompt.split, prompt.dp_rank, prompt.prompt_sha256)

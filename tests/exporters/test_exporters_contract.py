@@ -53,7 +53,7 @@ def consume(made: Iterator[File]) -> None:
 
 def portions() -> list[Portion]:
     return [
-        Portion(split=split, dp_rank=rank, rows=4, output_lens=(64,), cached_lens=(0, 1664))
+        Portion(split=split, round=0, dp_rank=rank, rows=4, output_lens=(64,), cached_lens=(0, 1664))
         for split in SPLITS
         for rank in range(2)
     ]

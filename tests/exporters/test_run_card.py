@@ -85,7 +85,7 @@ def test_prepare_comes_before_the_clients_own_seeds(tmp_path: Path):
 
 def test_several_output_lengths_take_the_rows_own_with_a_tokenizer(warm_set: Workload):
     """Without a tokenizer `vllm bench serve` has one output length a run."""
-    portion = Portion(split="formal", dp_rank=0, rows=2, output_lens=(8, 16), cached_lens=(0, 0))
+    portion = Portion(split="formal", round=0, dp_rank=0, rows=2, output_lens=(8, 16), cached_lens=(0, 0))
     target = Target(manifest=warm_set.manifest, form="text", folder="/x", tokenizer=b"{}")
     command = vllm.run_card(target, [portion]).commands["formal"]
     assert "--custom-output-len -1" in command

@@ -14,6 +14,9 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     output: Annotated[Path, typer.Option(help="The folder to write; an earlier export there is replaced.")],
     split: Annotated[list[str] | None, typer.Option(help="Only this split (repeatable).")] = None,
     rank: Annotated[list[int] | None, typer.Option(help="Only this rank (repeatable).")] = None,
+    of_round: Annotated[
+        list[int] | None, typer.Option("--round", help="Only this round, of a set of several (repeatable).")
+    ] = None,
     form: Annotated[
         str | None, typer.Option(help="How prompts are carried: text or ids, for most clients.")
     ] = None,
@@ -36,6 +39,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
             form=form,
             splits=split or (),
             ranks=rank or (),
+            rounds=of_round or (),
             model=model,
             progress=progress,
         )

@@ -84,6 +84,11 @@ class Prompt:
 FIELDS = tuple(Row.__dataclass_fields__)  # of a row, in the order of its keys
 
 
+def part(split: Split, round_: int) -> str:
+    """Return the name of a split of a round, as files and results bear it; seeds are of all rounds."""
+    return f"{split}-round-{round_}" if round_ else split
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
     """One way in which a client's files carry the prompts.
@@ -114,6 +119,12 @@ class Target:
     tokenizer: bytes = b""
 
     @property
+    def has_times(self) -> bool:
+        """Whether rows have a timestamp_ms."""
+        spec = self.manifest.spec
+        return bool(spec.get("arrivals")) or "trace" in spec["requests"]
+
+    @property
     def pins_in_body(self) -> bool:
         """Whether the set's engine takes the rank in the body: SGLang does, vLLM only in a header."""
         return self.manifest.cache.engine == "sglang"
@@ -136,16 +147,22 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Portion:
-    """What was exported of one split and rank.
+    """What was exported of one split, round and rank.
 
     output_lens: the distinct ones, ascending. cached_lens: the least and the most. All in tokens.
     """
 
     split: Split
+    round: int
     dp_rank: int
     rows: int
     output_lens: tuple[int, ...]
     cached_lens: tuple[int, int]
+
+    @property
+    def part(self) -> str:
+        """What is run at once: "formal", or "formal-round-1" of a later round."""
+        return part(self.split, self.round)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,14 +170,14 @@ class RunCard:
     """How a person runs the files: shell, and Markdown whose lines start with "- ".
 
     source: the client and version these facts are of. setup: the client's environment and the variables of
-    the commands. commands: split -> exact shell lines. audit: what `wlgen audit` is given after the set, ""
+    the commands. commands: part -> exact shell lines. audit: what `wlgen audit` is given after the set, ""
     where nothing can be audited. off: each known trap and what switches it off. limits: what this client
     cannot do.
     """
 
     source: str
     setup: str
-    commands: Mapping[Split, str]
+    commands: Mapping[str, str]
     audit: str
     off: str
     limits: str = ""
@@ -171,11 +188,13 @@ class Exporter(Protocol):
 
     FORMS: the first is the default. ONE_FILE_A: a split, whose rows come from the ranks in turn (a client
     that sends in file order then loads them evenly); a rank; or a rank only where the engine takes the
-    rank in a header alone and this client has one header a run.
+    rank in a header alone and this client has one header a run. TAKES_TIMES: whether the client sends each
+    row at its own time; the ranks' rows then come in the order of their times, where they have any.
     """
 
     FORMS: tuple[Form, ...]
     ONE_FILE_A: FileUnit
+    TAKES_TIMES: bool
 
     def files(self, prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
         """Yield each file's relative name and its chunks; a file is consumed before the next is asked for.

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from wlgen.errors import error
-from wlgen.exporters import Chunk, File, Json, Prompt, Target
+from wlgen.exporters import Chunk, File, Json, Prompt, Target, part
 from wlgen.workload import row_file
 
 RANK_HEADER = "X-data-parallel-rank"
@@ -23,10 +23,12 @@ _OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_P
 
 
 def grouped(prompts: Iterable[Prompt], line: Callable[[Prompt], object], *, apart: bool) -> Iterator[File]:
-    """Yield a JSONL file a split, or a split and rank, with one line a row."""
+    """Yield a JSONL file a part, or a part and rank, with one line a row."""
 
     def name(prompt: Prompt) -> str:
-        return row_file(prompt.split, prompt.dp_rank) if apart else f"{prompt.split}.jsonl"
+        if apart:
+            return row_file(prompt.split, prompt.dp_rank, prompt.round)
+        return f"{part(prompt.split, prompt.round)}.jsonl"
 
     for path, group in groupby(prompts, key=name):
         yield path, chain.from_iterable(json_line(line(prompt)) for prompt in group)

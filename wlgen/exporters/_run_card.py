@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from wlgen.workload import SPLITS, Split
+from wlgen.workload import row_file
 
 if TYPE_CHECKING:
     from wlgen.exporters import Portion, RunCard, Target
@@ -17,26 +17,28 @@ if TYPE_CHECKING:
 NAME = "RUN.md"
 
 
-def output_lens(portions: Iterable[Portion], split: Split) -> list[int]:
-    """Return the distinct output lengths of a split, in tokens."""
-    return sorted({n for p in portions if p.split == split for n in p.output_lens})
+def output_lens(portions: Iterable[Portion], part: str) -> list[int]:
+    """Return the distinct output lengths of a part, in tokens."""
+    return sorted({n for p in portions if p.part == part for n in p.output_lens})
 
 
 def commands(
-    portions: Sequence[Portion], *, apart: bool, of: Callable[[Split, str, str], str]
-) -> dict[Split, str]:
-    """Return each split's shell: of(split, file, name of the result), once, or in a loop over its ranks.
+    portions: Sequence[Portion], *, apart: bool, of: Callable[[str, str, str], str]
+) -> dict[str, str]:
+    """Return each part's shell: of(part, file, name of the result), once, or in a loop over its ranks.
 
     In the loop $r is the rank, and all ranks run at once.
     """
-    found: dict[Split, str] = {}
-    for split in dict.fromkeys(p.split for p in portions):
+    found: dict[str, str] = {}
+    for part in dict.fromkeys(p.part for p in portions):
+        own = [p for p in portions if p.part == part]
         if not apart:
-            found[split] = of(split, f"{split}.jsonl", split)
+            found[part] = of(part, f"{part}.jsonl", part)
             continue
-        names = " ".join(f"{p.dp_rank:02d}" for p in portions if p.split == split)
-        one = indent(of(split, f"{split}/rank-$R.jsonl", f"{split}-rank-$R"), "  ")
-        found[split] = f"for R in {names}; do r=$((10#$R))\n{one} &\ndone; wait"
+        names = " ".join(f"{p.dp_rank:02d}" for p in own)
+        file = row_file(own[0].split, 0, own[0].round).replace("rank-00", "rank-$R")
+        one = indent(of(part, file, f"{part}-rank-$R"), "  ")
+        found[part] = f"for R in {names}; do r=$((10#$R))\n{one} &\ndone; wait"
     return found
 
 
@@ -54,11 +56,11 @@ def render(card: RunCard, target: Target, portions: Sequence[Portion], *, client
         _shell(setup),
         *_priming(card),
         "## 4. Formal run: each row once",
-        _shell(card.commands["formal"]) if "formal" in card.commands else "(no formal rows were exported)",
+        *_formal(card, portions),
         "## 5. Audit",
         _shell(f'wlgen audit "$SET" {card.audit}') if card.audit else "Nothing to audit.",
         "## What is switched off, and why",
-        dedent(card.off).strip() + "\n" + _ONCE,
+        dedent(card.off).strip() + "\n" + _ONCE + _order(target),
     ]
     if card.limits:
         parts += ["## What this client cannot do", dedent(card.limits).strip()]
@@ -68,16 +70,37 @@ def render(card: RunCard, target: Target, portions: Sequence[Portion], *, client
 _ONCE = """\
 - Nothing but this set is sent between the seeds and the end of the formal run, and no row twice: flush the
   cache and seed again before the set is run again."""
+_ORDER = """
+- Rows of this set find what earlier formal rows have left in the cache: they are sent in file order, and a
+  row that is admitted beside the one it builds on finds nothing of it. The promise as planned is that of one
+  request in flight a rank; `wlgen simulate` tells what more of them cost."""
+
+
+def _order(target: Target) -> str:
+    asked = target.manifest.spec["requests"]
+    classes = asked if isinstance(asked, list) else [asked]
+    builds = any({"session", "trace"} & of.keys() or of.get("cached", {}).get("cold") for of in classes)
+    return _ORDER if builds else ""
+
+
+def _formal(card: RunCard, portions: Sequence[Portion]) -> Iterator[str]:
+    if "formal" in card.commands:
+        yield _shell(card.commands["formal"])
+    elif not any(p.split == "formal" for p in portions):
+        yield "(no formal rows were exported)"
+    for round_ in sorted({p.round for p in portions} - {0}):
+        yield f"### Round {round_}: other rows over the same prefixes, without a flush"
+        for part in dict.fromkeys(p.part for p in portions if p.round == round_):
+            yield _shell(card.commands[part])
 
 
 def _table(portions: Sequence[Portion]) -> str:
-    lines = ["| split | rows | ranks | output tokens | cached tokens promised |", "|---|---|---|---|---|"]
-    for split in SPLITS:
-        own = [p for p in portions if p.split == split]
-        if own:
-            lens = _spread(output_lens(own, split))
-            cached = _spread(n for p in own for n in p.cached_lens)
-            lines.append(f"| {split} | {sum(p.rows for p in own)} | {len(own)} | {lens} | {cached} |")
+    lines = ["| part | rows | ranks | output tokens | cached tokens promised |", "|---|---|---|---|---|"]
+    for part in dict.fromkeys(p.part for p in portions):
+        own = [p for p in portions if p.part == part]
+        lens = _spread(output_lens(own, part))
+        cached = _spread(n for p in own for n in p.cached_lens)
+        lines.append(f"| {part} | {sum(p.rows for p in own)} | {len(own)} | {lens} | {cached} |")
     return "\n".join(lines)
 
 
@@ -106,16 +129,16 @@ def _server(target: Target) -> str:
 
 
 def _priming(card: RunCard) -> Iterator[str]:
-    own = [split for split in SPLITS if split in card.commands and split != "formal"]
+    own = [part for part in ("seed", "check") if part in card.commands]
     if not own:
         return
     yield "## 3. Seed and check"
     yield "Recommended: it seeds each rank, checks it, and stops if a row falls short."
     yield _shell('wlgen prepare "$SET" --url "$URL"')
     yield "Or, instead of it, this client's own commands: flush the cache, then"
-    for split in own:
-        yield f"### {split}"
-        yield _shell(card.commands[split])
+    for part in own:
+        yield f"### {part}"
+        yield _shell(card.commands[part])
 
 
 def _shell(text: str) -> str:

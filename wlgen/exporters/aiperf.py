@@ -9,13 +9,13 @@ from typing import Any
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
 from wlgen.exporters._requests import RANK_HEADER, extras, grouped, messages, one_text, rank, request
 from wlgen.exporters._run_card import commands
-from wlgen.workload import Split
 
 FORMS = (
     Form(name="text", about="messages, with the rank among the extra fields", tokenizer=True),
     Form(name="ids", about="the whole payload, its prompt the ids, to completions", ids=True, tokenizer=True),
 )
 ONE_FILE_A: FileUnit = "rank where pinned by header"
+TAKES_TIMES = True
 
 
 def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
@@ -25,14 +25,15 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
 
 
 def _line(target: Target, prompt: Prompt) -> dict[str, Any]:
+    time = {} if prompt.timestamp_ms is None else {"timestamp": prompt.timestamp_ms}
     if prompt.ids is not None:
-        return {"session_id": prompt.id, "payload": request(prompt, target)[1]}
+        return {"session_id": prompt.id, **time, "payload": request(prompt, target)[1]}
     if target.is_chat:
         text: dict[str, Any] = {"messages": messages(prompt)}
     else:
         text = {"text_input": one_text(prompt, client="a completion", remedy="Export it with --form ids.")}
     extra = {**extras(target), **rank(prompt, target)}
-    return {"session_id": prompt.id, **text, "output_length": prompt.output_len, "extra": extra}
+    return {"session_id": prompt.id, **time, **text, "output_length": prompt.output_len, "extra": extra}
 
 
 def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
@@ -43,11 +44,13 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     # The leading 0 keeps the rank a text: AIPerf makes "3" a number, and then refuses it as a header.
     header = f" --header {RANK_HEADER}:0$r" if apart else ""
 
-    def of(_split: Split, file: str, name: str) -> str:
+    def of(part: str, file: str, name: str) -> str:
+        timed = target.has_times and part.startswith("formal")
+        pace = "--fixed-schedule --fixed-schedule-auto-offset" if timed else f"--concurrency {limit}"
         return f"""\
 aiperf profile --url $URL --model $MODEL --endpoint-type {endpoint} --streaming{header} \\
   --input-file {file} --custom-dataset-type mooncake_trace --dataset-sampling-strategy sequential \\
-  --request-count $(wc -l < {file}) --concurrency {limit} \\
+  --request-count $(wc -l < {file}) {pace} \\
   --use-server-token-count --tokenizer "$PWD/{_tokenizer.FOLDER}" --output-artifact-dir results/{name}"""
 
     return RunCard(
@@ -62,7 +65,8 @@ MODEL=NAME                     # the served model's name
 - No `--warmup-request-count`: a warm-up eats rows of the set.
 - `--request-count` is the file's own number of rows: with more it wraps, and sends rows twice.
 - `--dataset-sampling-strategy sequential`: each row once, in file order.
-- No timestamps and no `--fixed-schedule`: concurrency, or `--request-rate`, paces the run.
+- Rows that have times are sent at them, by `--fixed-schedule`; others are paced by concurrency, or by
+  `--request-rate`.
 - One session a row, whose `session_id` is the row's id and comes back as conversation_id.
 - `--tokenizer` is this export's folder: the counts are the server's (`--use-server-token-count`).""",
         limits="""

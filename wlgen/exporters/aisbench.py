@@ -12,13 +12,25 @@ from typing import Any
 import xxhash
 
 from wlgen.errors import error
-from wlgen.exporters import Chunk, File, FileUnit, Form, Json, Portion, Prompt, RunCard, Target, _tokenizer
+from wlgen.exporters import (
+    Chunk,
+    File,
+    FileUnit,
+    Form,
+    Json,
+    Portion,
+    Prompt,
+    RunCard,
+    Target,
+    _tokenizer,
+    part,
+)
 from wlgen.exporters._requests import RANK_HEADER, extras, json_line, one_text, rank
 from wlgen.exporters._run_card import commands
-from wlgen.workload import Split
 
 FORMS = (Form(name="text", about="JSONL, a config a split and a model class", tokenizer=True),)
 ONE_FILE_A: FileUnit = "split"
+TAKES_TIMES = True
 
 MODEL = "wlgen_aisbench"
 _LONGEST = 131072  # AISBench refuses a larger max_out_len in a config; the row's max_tokens wins
@@ -26,7 +38,7 @@ _LONGEST = 131072  # AISBench refuses a larger max_out_len in a config; the row'
 # A generated config, not --custom-dataset-path: that route crashes without an `answer` column, and with
 # one it wraps the prompt as "Question: ...\nAnswer: ".
 _CONFIG = Template('''\
-"""$set, split $split: AISBench config written by wlgen. Commands are in RUN.md."""
+"""$set, $part: AISBench config written by wlgen. Commands are in RUN.md."""
 from ais_bench.benchmark.calculators import DefaultPerfMetricCalculator
 from ais_bench.benchmark.datasets import CustomDataset
 from ais_bench.benchmark.openicl.icl_evaluator import AccEvaluator
@@ -42,14 +54,14 @@ models = [dict(
     attr="service", type=ModelCls, abbr="wlgen", path=$tokenizer, trust_remote_code=False,
     url=__env.get("URL", "http://127.0.0.1:30000"), host_ip="127.0.0.1", host_port=30000,
     model=__env.get("MODEL", $served), api_key="",
-    stream=True, retry=1, use_timestamp=False,
+    stream=True, retry=1, use_timestamp=$times,
     batch_size=int(__env.get("CONCURRENCY", "64")),
     request_rate=float(__env.get("RATE", "0")), traffic_cfg=dict(burstiness=0),
     max_out_len=$longest, generation_kwargs=$generation,
 )]
 datasets = [dict(
     abbr=$abbr, type=CustomDataset, path=$rows, meta_path="",
-    reader_cfg=dict(input_columns=["question", "max_out_len"], output_column=None),
+    reader_cfg=dict(input_columns=$columns, output_column=None),
     infer_cfg=dict(prompt_template=dict(type=PromptTemplate, template="{question}"),
                    retriever=dict(type=ZeroRetriever), inferencer=dict(type=GenInferencer)),
     eval_cfg=dict(evaluator=dict(type=AccEvaluator)),
@@ -60,16 +72,16 @@ summarizer = dict(attr="performance", type=DefaultPerfSummarizer, calculator=dic
 
 
 def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
-    """Yield <split>.jsonl and <split>.py, then the extras of all rows, the model class and a tokenizer."""
+    """Yield <part>.jsonl and <part>.py, then the extras of all rows, the model class and a tokenizer."""
     if shlex.quote(target.folder) != target.folder:
         # Its task would not start, and the client would wait for it without end.
         expected = "a path that a shell need not quote: AISBench gives it to one as it is"
         raise error("--output", expected=expected, found=target.folder, remedy="Give another --output.")
     extra_lines: list[Chunk] = []
-    for split, group in groupby(prompts, key=lambda prompt: prompt.split):
+    for name, group in groupby(prompts, key=lambda prompt: part(prompt.split, prompt.round)):
         longest = [1]
-        yield f"{split}.jsonl", _lines(group, target, extra_lines, longest)
-        yield f"{split}.py", iter((_config(split, target, min(longest[0], _LONGEST)).encode(),))
+        yield f"{name}.jsonl", _lines(group, target, extra_lines, longest)
+        yield f"{name}.py", iter((_config(name, target, min(longest[0], _LONGEST)).encode(),))
     yield "wlgen_extras.jsonl", iter(extra_lines)
     source = resources.files("wlgen.exporters").joinpath("_aisbench_model.py").read_bytes()
     yield f"{MODEL}.py", iter((source,))
@@ -90,7 +102,8 @@ def _lines(
         longest[0] = max(longest[0], prompt.output_len)
         # Never an `answer` column: see _CONFIG. Columns AISBench does not know are ignored.
         identity = {"wl_id": prompt.id, "dp_rank": prompt.dp_rank}
-        yield from json_line({"question": text, "max_tokens": prompt.output_len, **identity})
+        time = {} if prompt.timestamp_ms is None else {"timestamp": prompt.timestamp_ms}
+        yield from json_line({"question": text, "max_tokens": prompt.output_len, **identity, **time})
 
 
 def _extra(prompt: Prompt, text: Json, target: Target) -> dict[str, Any]:
@@ -105,26 +118,30 @@ def _extra(prompt: Prompt, text: Json, target: Target) -> dict[str, Any]:
     return {**identity, "body": rank(prompt, target), "headers": headers}
 
 
-def _config(split: Split, target: Target, longest: int) -> str:
+def _config(name: str, target: Target, longest: int) -> str:
+    timed = target.has_times and name.startswith("formal")
     return _CONFIG.substitute(
         set=target.manifest.name,
-        split=split,
+        part=name,
+        times=timed,
+        columns=repr(["question", "max_out_len"] + ["timestamp"] * timed),
         module=MODEL,
         model="WlgenChat" if target.is_chat else "WlgenCompletions",
         tokenizer=repr(f"{target.folder}/{_tokenizer.FOLDER}"),
         served=repr(target.model),
         longest=longest,
         generation=repr(extras(target)),
-        abbr=repr(f"{target.manifest.name}-{split}"),
-        rows=repr(f"{target.folder}/{split}.jsonl"),
+        abbr=repr(f"{target.manifest.name}-{name}"),
+        rows=repr(f"{target.folder}/{name}.jsonl"),
     )
 
 
 def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     """Return the card: one `ais_bench` command a split."""
 
-    def of(split: Split, _file: str, name: str) -> str:
-        return f'ais_bench "$PWD/{split}.py" --mode perf --num-warmups 0 --work-dir "$PWD/results/{name}"'
+    def of(_part: str, file: str, name: str) -> str:
+        config = file.replace(".jsonl", ".py")
+        return f'ais_bench "$PWD/{config}" --mode perf --num-warmups 0 --work-dir "$PWD/results/{name}"'
 
     return RunCard(
         source="AISBench 3.1.20260630",
@@ -135,7 +152,7 @@ export URL=http://127.0.0.1:30000
 export MODEL=                  # empty: the server is asked
 export CONCURRENCY=64 RATE=0   # RATE: requests a second, 0 for as fast as the concurrency lets""",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
-        audit="results/formal/*/performances/wlgen --client aisbench",
+        audit="results/formal*/*/performances/wlgen --client aisbench",
         off="""
 - `--num-warmups 0`: the default of 1 sends row 0 once more, at full length.
 - `retry=1` (it counts attempts): a cut stream that is retried reports success.
@@ -149,5 +166,6 @@ export CONCURRENCY=64 RATE=0   # RATE: requests a second, 0 for as fast as the c
   OPENAI_API_KEY, and not written anywhere.
 - Not to be used: `--pressure`, `--num-prompts`, a `request_count` in SPLIT.jsonl.meta.json: they repeat,
   cut or resample rows.
-- The ranks take turns in the file, which is sent in order: each rank has the same load.""",
+- The ranks take turns in the file, which is sent in order: each rank has the same load.
+- Where rows have times, `use_timestamp` sends each at its own: RATE and CONCURRENCY then do nothing.""",
     )

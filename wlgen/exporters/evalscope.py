@@ -9,13 +9,13 @@ from typing import Any
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target
 from wlgen.exporters._requests import CHAT, COMPLETIONS, RANK_HEADER, grouped, request
 from wlgen.exporters._run_card import commands
-from wlgen.workload import Split
 
 FORMS = (
     Form(name="text", about="line_by_line: one whole request body a line"),
     Form(name="trace", about="workload_trace: body, a rank header and an id a row; sent on a schedule"),
 )
 ONE_FILE_A: FileUnit = "rank where pinned by header"
+TAKES_TIMES = True
 
 
 def _apart(target: Target) -> bool:
@@ -23,7 +23,7 @@ def _apart(target: Target) -> bool:
 
 
 def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
-    """Yield <split>.jsonl, or for bodies pinned by a header a file a rank."""
+    """Yield <part>.jsonl, or for bodies pinned by a header a file a rank."""
     second = count()
 
     def line(prompt: Prompt) -> dict[str, Any]:
@@ -32,7 +32,8 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
             return body
         headers = {RANK_HEADER: str(prompt.dp_rank)}
         identity = {"request_id": prompt.id, "completion_tokens": prompt.output_len}
-        return {"body": body, "timestamp": next(second), "headers": headers, **identity}
+        time = next(second) if prompt.timestamp_ms is None else prompt.timestamp_ms / 1000
+        return {"body": body, "timestamp": time, "headers": headers, **identity}
 
     return grouped(prompts, line, apart=_apart(target))
 
@@ -43,13 +44,16 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     route = CHAT if target.is_chat else COMPLETIONS
     header = f" --headers {RANK_HEADER}=$r" if apart else ""
     if trace:
-        setting = "RATE=4                         # requests a second"
+        if target.has_times:
+            setting = "RATE=1                         # 1: the rows' own times; 2: twice as fast"
+        else:
+            setting = "RATE=4                         # requests a second"
         pace = "--dataset workload_trace --open-loop --dataset-args '{\"speed\": '$RATE'}'"
     else:
         setting = "PER_RANK=4" if apart else "CONCURRENCY=64"
         pace = f"--dataset line_by_line --parallel ${setting.partition('=')[0]}"
 
-    def of(_split: Split, file: str, name: str) -> str:
+    def of(_part: str, file: str, name: str) -> str:
         return f"""\
 evalscope perf --api openai --url $URL{route} --model $MODEL{header} --no-test-connection \\
   {pace} \\
@@ -67,8 +71,8 @@ MODEL=NAME                     # the served model's name
 - `--number` is the file's own number of rows: with more, rows are sent again.
 - `--no-test-connection` and no `--warmup-num`: nothing but the rows is sent.
 - Whole bodies: max_tokens, ignore_eos, temperature and the rank are each row's own.
-- In a trace the rows stand one second apart, and `speed` is the rate; it has headers a row, so it pins on
-  vLLM too.""",
+- A trace sends rows at their own times, or one second apart where they have none, times `speed`; it has
+  headers a row, so it pins on vLLM too.""",
         limits="""
 - `wlgen audit` does not read its database: write the responses as plain JSONL to audit them.""",
     )

@@ -11,10 +11,10 @@ import orjson
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
 from wlgen.exporters._requests import CHAT, COMPLETIONS, RANK_HEADER, extras, grouped, messages, one_text
 from wlgen.exporters._run_card import commands
-from wlgen.workload import Split
 
 FORMS = (Form(name="text", about="messages and output_tokens_count", tokenizer=True),)
 ONE_FILE_A: FileUnit = "rank"
+TAKES_TIMES = False
 
 
 def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
@@ -44,7 +44,7 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
         f'"extras":{{"body":{fields}{headers}}}}}'
     ).replace('"', '\\"')
 
-    def of(_split: Split, file: str, name: str) -> str:
+    def of(_part: str, file: str, name: str) -> str:
         return f"""\
 guidellm run --disable-console --backend "{backend}" \\
   --profile kind=concurrent,streams=$PER_RANK --constraint kind=max_requests,count=$(wc -l < {file}) \\

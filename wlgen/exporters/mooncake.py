@@ -12,18 +12,18 @@ from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Targ
 from wlgen.exporters._requests import grouped
 from wlgen.exporters._run_card import commands
 from wlgen.pages import ceil_to
-from wlgen.workload import Split
 
 FORMS = (
     Form(name="blocks", about="hash_ids of 512-token blocks, as in the public traces", ids=True),
     Form(name="pages", about="hash_ids of the set's pages, with their block_size", ids=True),
 )
 ONE_FILE_A: FileUnit = "split"
+TAKES_TIMES = True
 BLOCK = 512  # of the public Mooncake traces; the last block of a prompt may be partial
 
 
 def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
-    """Yield <split>.jsonl: rows one second apart, going on over the splits, one chain of ids for all."""
+    """Yield <part>.jsonl: rows at their times, or one second apart; one chain of ids for all parts."""
     size = BLOCK if target.form == "blocks" else target.manifest.cache.page_size
     kind = {} if target.form == "blocks" else {"block_size": size}
     chain, second = Chain(size, len(target.manifest.encoding["head_ids"])), count()
@@ -31,7 +31,8 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
     def line(prompt: Prompt) -> dict[str, Any]:
         hashes = chain.hash_ids(prompt)
         lengths = {"input_length": prompt.prompt_len, "output_length": prompt.output_len}
-        return {"timestamp": next(second) * 1000, **lengths, "hash_ids": hashes, **kind}
+        time = next(second) * 1000 if prompt.timestamp_ms is None else prompt.timestamp_ms
+        return {"timestamp": time, **lengths, "hash_ids": hashes, **kind}
 
     return grouped(prompts, line, apart=target.apart(ONE_FILE_A))
 
@@ -74,7 +75,7 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     """Return the card: a trace has no text, so nothing of it can be audited."""
     size = BLOCK if target.form == "blocks" else target.manifest.cache.page_size
 
-    def of(_split: Split, file: str, _name: str) -> str:
+    def of(_part: str, file: str, _name: str) -> str:
         return f"your-simulator {file}"
 
     return RunCard(
@@ -85,7 +86,8 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
         off=f"""
 - hash_ids name blocks of {size} tokens, chained: rows with the same id share everything up to there. The
   last block of a prompt may be partial.
-- Timestamps, in milliseconds, are one second apart and go on from seed to check to formal: scale them.""",
+- Timestamps, in milliseconds, are the rows' own since their round began; rows without are one second apart,
+  going on from seed to check to formal: scale them.""",
         limits="""
 - Text, ranks and exact tokens are not in the format: a replayer makes up its own text, which drifts.""",
     )

@@ -9,13 +9,13 @@ from typing import Any
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target
 from wlgen.exporters._requests import grouped, request
 from wlgen.exporters._run_card import commands
-from wlgen.workload import Split
 
 FORMS = (
     Form(name="text", about="chat bodies, or completions for a set of raw text"),
     Form(name="ids", about="completions by token ids", ids=True),
 )
 ONE_FILE_A: FileUnit = "rank where pinned by header"  # a batch has no headers: a file a rank, a server each
+TAKES_TIMES = False
 
 
 def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
@@ -33,7 +33,7 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     """Return the card: `vllm run-batch`, or any batch endpoint."""
     chat = target.form == "text" and target.is_chat
 
-    def of(_split: Split, file: str, name: str) -> str:
+    def of(_part: str, file: str, name: str) -> str:
         if not chat:
             return f"your-batch-service {file} > results/{name}.jsonl"
         return (

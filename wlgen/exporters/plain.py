@@ -8,7 +8,7 @@ from typing import Any
 from wlgen.exporters import FIELDS, File, FileUnit, Form, Portion, Prompt, RunCard, Target
 from wlgen.exporters._requests import grouped, messages
 from wlgen.exporters._run_card import commands
-from wlgen.workload import OPTIONAL_KEYS, Split
+from wlgen.workload import OPTIONAL_KEYS
 
 FORMS = (
     Form(name="text", about="every key of the row, with its messages"),
@@ -17,6 +17,7 @@ FORMS = (
 
 
 ONE_FILE_A: FileUnit = "split"
+TAKES_TIMES = True
 
 
 def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
@@ -35,7 +36,7 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     """Return the card of a client of your own: what it must send, and what it should keep."""
     pin = "`routed_dp_rank` in the body" if target.pins_in_body else "the header `X-data-parallel-rank`"
 
-    def of(_split: Split, file: str, name: str) -> str:
+    def of(_part: str, file: str, name: str) -> str:
         return f"your-client {file} > results/{name}.jsonl"
 
     return RunCard(

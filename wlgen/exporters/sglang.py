@@ -10,7 +10,6 @@ from wlgen.errors import error
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
 from wlgen.exporters._requests import RANK_HEADER, extras, grouped, messages, rank
 from wlgen.exporters._run_card import commands
-from wlgen.workload import Split
 
 FORMS = (
     Form(name="text", about="messages, rendered by the server", tokenizer=True),
@@ -22,6 +21,7 @@ FORMS = (
     ),
 )
 ONE_FILE_A: FileUnit = "rank where pinned by header"
+TAKES_TIMES = False
 
 
 def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
@@ -52,7 +52,7 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     limit = "$PER_RANK" if apart else "$CONCURRENCY"
     header = f" --header {RANK_HEADER}=$r" if apart else ""
 
-    def of(_split: Split, file: str, name: str) -> str:
+    def of(_part: str, file: str, name: str) -> str:
         return f"""\
 python -m sglang.bench_serving --backend sglang-oai-chat --base-url $URL --model $MODEL{header} \\
   --dataset-name openai --dataset-path {file} --num-prompts $(wc -l < {file}) \\

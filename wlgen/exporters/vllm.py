@@ -9,28 +9,28 @@ from typing import Any
 import orjson
 
 from wlgen.errors import error
-from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
+from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer, part
 from wlgen.exporters._requests import CHAT, COMPLETIONS, RANK_HEADER, extras, grouped, one_text
 from wlgen.exporters._run_card import commands, output_lens
-from wlgen.workload import Split
 
 FORMS = (
     Form(name="text", about="prompt is the text, rendered by the server", tokenizer=True),
     Form(name="ids", about="prompt is the ids, to completions; one output_len a split", ids=True),
 )
 ONE_FILE_A: FileUnit = "rank"
+TAKES_TIMES = False
 
 
 def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
     """Yield <split>/rank-<00>.jsonl, and for text the tokenizer that two output lengths in a split need."""
-    lengths: dict[Split, int] = {}
+    lengths: dict[str, int] = {}
 
     def line(prompt: Prompt) -> dict[str, Any]:
         length = prompt.output_len
         if prompt.ids is None:
             text = one_text(prompt, client="vllm bench serve", remedy="Export it with --form ids.")
             return {"prompt": text, "output_tokens": length}
-        if (first := lengths.setdefault(prompt.split, length)) != length:
+        if (first := lengths.setdefault(part(prompt.split, prompt.round), length)) != length:
             expected = f"output_len {first}: without a tokenizer the client has one length a run"
             remedy = "Export it with --form text, or to aiperf."
             raise error(f"row {prompt.id}", expected=expected, found=str(length), remedy=remedy)
@@ -46,8 +46,8 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     chat = target.form == "text" and target.is_chat
     backend, endpoint = ("openai-chat", CHAT) if chat else ("openai", COMPLETIONS)
 
-    def of(split: Split, file: str, name: str) -> str:
-        length, body = _length(target, output_lens(portions, split), chat=chat)
+    def of(of_part: str, file: str, name: str) -> str:
+        length, body = _length(target, output_lens(portions, of_part), chat=chat)
         return f"""\
 vllm bench serve --backend {backend} --endpoint {endpoint} --base-url $URL --model $MODEL \\
   --dataset-name custom --dataset-path {file} --num-prompts $(wc -l < {file}) \\
