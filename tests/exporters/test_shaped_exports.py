@@ -43,6 +43,9 @@ def test_each_round_is_a_part_of_its_own(shaped_set: Workload, tmp_path: Path, c
     assert parts == ["seed", "check", "formal", "check-round-1", "formal-round-1"]
     places = [card.index(part) for part in ("### seed", "### check", "## 4. ", "### Round 1", "## 5. ")]
     assert places == sorted(places)
+    audits = re.findall(r'^wlgen audit "\$SET" results/(\S+) .*?( --round \d)?$', card, re.MULTILINE)
+    assert [round_ for _, round_ in audits] == (["", " --round 1"] if audits else [])
+    assert not audits or ("round-1" not in audits[0][0] and "formal-round-1" in audits[1][0])
     if client in READERS:
         first = [r for r in carried(client, tmp_path / "out") if r.split == "formal"]
         rows = [row for row in shaped_set.rows(["formal"]) if row.round == 0]

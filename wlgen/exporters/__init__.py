@@ -170,9 +170,9 @@ class RunCard:
     """How a person runs the files: shell, and Markdown whose lines start with "- ".
 
     source: the client and version these facts are of. setup: the client's environment and the variables of
-    the commands. commands: part -> exact shell lines. audit: what `wlgen audit` is given after the set, ""
-    where nothing can be audited. off: each known trap and what switches it off. limits: what this client
-    cannot do.
+    the commands. commands: part -> exact shell lines. audit: what `wlgen audit` is given after the set, with
+    PART for the part, "" where nothing can be audited. off: each known trap and what switches it off. limits:
+    what this client cannot do.
     """
 
     source: str

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from wlgen.exporters import Portion, RunCard, Target
 
 NAME = "RUN.md"
+PART = "PART"  # stands in a card's audit for the part that is audited
 
 
 def output_lens(portions: Iterable[Portion], part: str) -> list[int]:
@@ -42,6 +43,11 @@ def commands(
     return found
 
 
+def results(*, apart: bool) -> str:
+    """Return the name that `commands` gives to the results of PART, of all ranks."""
+    return f"{PART}-rank-*" if apart else PART
+
+
 def render(card: RunCard, target: Target, portions: Sequence[Portion], *, client: str, folder: str) -> str:
     """Return RUN.md; `folder` is the set's."""
     manifest = target.manifest
@@ -58,7 +64,7 @@ def render(card: RunCard, target: Target, portions: Sequence[Portion], *, client
         "## 4. Formal run: each row once",
         *_formal(card, portions),
         "## 5. Audit",
-        _shell(f'wlgen audit "$SET" {card.audit}') if card.audit else "Nothing to audit.",
+        *_audits(card, portions),
         "## What is switched off, and why",
         dedent(card.off).strip() + "\n" + _ONCE + _order(target),
     ]
@@ -92,6 +98,15 @@ def _formal(card: RunCard, portions: Sequence[Portion]) -> Iterator[str]:
         yield f"### Round {round_}: other rows over the same prefixes, without a flush"
         for part in dict.fromkeys(p.part for p in portions if p.round == round_):
             yield _shell(card.commands[part])
+
+
+def _audits(card: RunCard, portions: Sequence[Portion]) -> Iterator[str]:
+    if not card.audit:
+        yield "Nothing to audit."
+        return
+    for portion in {p.part: p for p in portions if p.split == "formal"}.values():
+        round_ = f" --round {portion.round}" if portion.round else ""
+        yield _shell(f'wlgen audit "$SET" {card.audit.replace(PART, portion.part)}{round_}')
 
 
 def _table(portions: Sequence[Portion]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
 from wlgen.exporters._requests import RANK_HEADER, extras, grouped, messages, one_text, rank, request
-from wlgen.exporters._run_card import commands
+from wlgen.exporters._run_card import commands, results
 
 FORMS = (
     Form(name="text", about="messages, with the rank among the extra fields", tokenizer=True),
@@ -60,7 +60,7 @@ URL=http://127.0.0.1:8000
 MODEL=NAME                     # the served model's name
 {limit[1:]}={4 if apart else 64}""",
         commands=commands(portions, apart=apart, of=of),
-        audit="results/formal*/profile_export.jsonl --client aiperf",
+        audit=f"results/{results(apart=apart)}/profile_export.jsonl --client aiperf",
         off="""
 - No `--warmup-request-count`: a warm-up eats rows of the set.
 - `--request-count` is the file's own number of rows: with more it wraps, and sends rows twice.

@@ -152,7 +152,7 @@ export URL=http://127.0.0.1:30000
 export MODEL=                  # empty: the server is asked
 export CONCURRENCY=64 RATE=0   # RATE: requests a second, 0 for as fast as the concurrency lets""",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
-        audit="results/formal*/*/performances/wlgen --client aisbench",
+        audit="results/PART/*/performances/wlgen --client aisbench",
         off="""
 - `--num-warmups 0`: the default of 1 sends row 0 once more, at full length.
 - `retry=1` (it counts attempts): a cut stream that is retried reports success.

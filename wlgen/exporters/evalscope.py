@@ -8,7 +8,7 @@ from typing import Any
 
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target
 from wlgen.exporters._requests import CHAT, COMPLETIONS, RANK_HEADER, grouped, request
-from wlgen.exporters._run_card import commands
+from wlgen.exporters._run_card import commands, results
 
 FORMS = (
     Form(name="text", about="line_by_line: one whole request body a line"),
@@ -66,7 +66,7 @@ URL=http://127.0.0.1:8000
 MODEL=NAME                     # the served model's name
 {setting}""",
         commands=commands(portions, apart=apart, of=of),
-        audit="results/formal*/*/*/*/benchmark_data.db --client evalscope",
+        audit=f"results/{results(apart=apart)}/*/*/*/benchmark_data.db --client evalscope",
         off="""
 - `--number` is the file's own number of rows: with more, rows are sent again.
 - `--no-test-connection` and no `--warmup-num`: nothing but the rows is sent.

@@ -10,7 +10,7 @@ import orjson
 
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
 from wlgen.exporters._requests import CHAT, COMPLETIONS, RANK_HEADER, extras, grouped, messages, one_text
-from wlgen.exporters._run_card import commands
+from wlgen.exporters._run_card import commands, results
 
 FORMS = (Form(name="text", about="messages and output_tokens_count", tokenizer=True),)
 ONE_FILE_A: FileUnit = "rank"
@@ -60,7 +60,7 @@ MODEL=NAME                     # the served model's name
 PER_RANK=4                     # requests in flight, of each rank
 mkdir -p results""",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
-        audit="results/formal-rank-*.json --client guidellm",
+        audit=f"results/{results(apart=True)}.json --client guidellm",
         off="""
 - `kind=concurrent`, `max_requests` the file's own number of rows, `shuffle=false`: each row once, in file
   order. No warm-up: it would be rows of the set.

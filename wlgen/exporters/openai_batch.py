@@ -8,7 +8,7 @@ from typing import Any
 
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target
 from wlgen.exporters._requests import grouped, request
-from wlgen.exporters._run_card import commands
+from wlgen.exporters._run_card import commands, results
 
 FORMS = (
     Form(name="text", about="chat bodies, or completions for a set of raw text"),
@@ -31,6 +31,7 @@ def _line(target: Target, prompt: Prompt) -> dict[str, Any]:
 
 def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     """Return the card: `vllm run-batch`, or any batch endpoint."""
+    apart = target.apart(ONE_FILE_A)
     chat = target.form == "text" and target.is_chat
 
     def of(_part: str, file: str, name: str) -> str:
@@ -47,8 +48,8 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
 URL=http://127.0.0.1:8000      # the server that `wlgen prepare` seeds, where the batch goes to one
 MODEL=NAME                     # `wlgen export --model NAME` writes it into the bodies
 mkdir -p results""",
-        commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
-        audit="results/formal*.jsonl --client openai-batch",
+        commands=commands(portions, apart=apart, of=of),
+        audit=f"results/{results(apart=apart)}.jsonl --client openai-batch",
         off="""
 - `custom_id` is the row's id, so the order of the answers does not matter.
 - max_tokens, ignore_eos, temperature and (for SGLang) the rank are each row's own.""",

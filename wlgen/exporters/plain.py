@@ -43,7 +43,7 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
         source="a client of your own",
         setup="URL=http://127.0.0.1:30000\nmkdir -p results",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
-        audit="results/formal.jsonl --client plain",
+        audit="results/PART.jsonl --client plain",
         off=f"""
 - Send each row once, in file order, with no warm-up from the file and no retry.
 - Send `messages` verbatim to the chat endpoint, or `input_ids` as the prompt of a completion.

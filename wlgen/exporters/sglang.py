@@ -9,7 +9,7 @@ from typing import Any
 from wlgen.errors import error
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
 from wlgen.exporters._requests import RANK_HEADER, extras, grouped, messages, rank
-from wlgen.exporters._run_card import commands
+from wlgen.exporters._run_card import commands, results
 
 FORMS = (
     Form(name="text", about="messages, rendered by the server", tokenizer=True),
@@ -68,7 +68,7 @@ MODEL=NAME                     # the served model's name
 {limit[1:]}={4 if apart else 64} RATE=inf         # RATE: requests a second, Poisson; inf: no pause
 mkdir -p results""",
         commands=commands(portions, apart=apart, of=of),
-        audit="results/formal*.jsonl --client sglang",
+        audit=f"results/{results(apart=apart)}.jsonl --client sglang",
         off="""
 - `--warmup-requests 0`: the default of 1 re-sends row 0's prompt, on any rank.
 - No `--flush-cache`: it runs after the warm-up, and empties a seeded cache.

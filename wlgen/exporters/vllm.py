@@ -11,7 +11,7 @@ import orjson
 from wlgen.errors import error
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer, part
 from wlgen.exporters._requests import CHAT, COMPLETIONS, RANK_HEADER, extras, grouped, one_text
-from wlgen.exporters._run_card import commands, output_lens
+from wlgen.exporters._run_card import commands, output_lens, results
 
 FORMS = (
     Form(name="text", about="prompt is the text, rendered by the server", tokenizer=True),
@@ -64,7 +64,7 @@ MODEL=NAME                     # the served model's name
 PER_RANK=4 RATE=inf            # of each rank; RATE: requests a second, Poisson
 mkdir -p results""",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
-        audit="results/formal-rank-*.json --client vllm",
+        audit=f"results/{results(apart=True)}.json --client vllm",
         off=f"""
 - `--ready-check-timeout-sec 0` and no `--num-warmups`: both send row 0, which is measured.
 - `--disable-shuffle`, `--no-oversample`, `--num-prompts` the file's own: each row once, in file order.
