@@ -10,13 +10,15 @@ from html.parser import HTMLParser
 
 import orjson
 import pytest
-from audits import CACHED, good, manifest, row
+from audits import CACHED, PROMPT, good, manifest, row
 from rich.console import Console
 
 from wlgen.audit import audit
 from wlgen.figures import Setting
+from wlgen.pictures import Node, Tree
 from wlgen.report.answer import answer
 from wlgen.report.page import page
+from wlgen.report.sharing import trajectory, tree_picture
 from wlgen.report.svg import Axis
 from wlgen.report.terminal import terminal
 from wlgen.report.words import shown_ratio
@@ -163,3 +165,67 @@ def test_a_ratio_never_rounds_up_to_a_bound():
 )
 def test_ticks_are_round_values_inside_the_axis(axis, most, ticks):
     assert axis.ticks(most) == pytest.approx(ticks)
+
+
+# The sharing.
+
+
+TREE = Tree([Node(0, "all", 1024, 12), Node(1, "0", 512, 9), Node(1, "<1>", 640, 3)])
+
+
+def test_prefixes_are_drawn_as_wide_as_their_rows_and_as_high_as_their_tokens():
+    text = tree_picture(TREE)
+    whole, first, second = re.findall(r'<rect class="node" (.*?)><title>(.*?)</title>', text)
+    assert whole[1] == "all: 1,024 tokens, 12 rows"
+    assert 'width="100%"' in whole[0]
+    assert re.findall(r'x="(.*?)%?" y="(.*?)%" width="(.*?)%"', first[0]) == [("0", "61.54", "75")]
+    assert second[1] == "&lt;1&gt;: 640 tokens, 3 rows"
+    assert 'width="25%"' in second[0]
+    assert "Prefixes" in page(audited(), TREE)
+
+
+def test_one_prefix_and_a_level_ratio_are_not_drawn():
+    text = page(audited(), Tree([Node(0, "", 1024, 12)]))
+    assert "<h2>Prefixes" not in text
+    assert "Hit ratio in the order sent" not in text
+
+
+def test_a_tree_that_is_not_known_says_why():
+    assert "The prefixes are not drawn: no &lt;tokenizer&gt;" in page(audited(), Tree((), "no <tokenizer>"))
+
+
+def test_the_trajectory_shows_observed_and_planned_in_the_order_sent():
+    """Planned: four rows of 0, then of 81 %; sent backwards, so the last planned comes first."""
+    content = [row("formal", 0, n, cached_len=CACHED * (n >= 4)) for n in range(8)]
+    results = [replace(r, start=100.0 - r.start) for r in good(content)]
+    results[7] = replace(results[7], cached_tokens=0)
+    found = audit(content, [("r", results)], manifest(ranks=1))
+    seen, plan = (re.search(rf'class="{kind}" d="(.*?)"', trajectory(found))[1] for kind in ("seen", "plan"))
+    high = f"{1000 - 1000 * CACHED / PROMPT:.1f}"
+    heights = [part.split("H")[0] for part in plan.removeprefix("M0 ").split("V")]
+    assert heights == [high] * 4 + ["1000.0"] * 4
+    assert seen.removeprefix("M0 ").split("V")[0].split("H")[0] == "1000.0"
+
+
+def test_classes_are_told_in_both_reports_and_in_the_answer():
+    content = [
+        row("formal", 0, n, request_class="warm" if n else "cold", cached_len=CACHED * n) for n in (0, 1)
+    ]
+    spec = {
+        "dp_ranks": 1,
+        "requests": [
+            {"name": "cold", "cached": {"max_tokens": 0}},
+            {"name": "warm", "cached": {"aggregate": 0.81, "tolerance": 0.01}},
+        ],
+    }
+    found = audit(content, [("r", good(content))], replace(manifest(ranks=1), spec=spec))
+    lines = render(found).splitlines()
+    assert max(map(len, lines)) <= 80
+    (cold,) = [line.split() for line in lines if line.startswith("cold")]
+    assert cold == ["cold", "at", "most", "0", "tokens", "0.0000", "0.0000", "0.0000", "0.0000"]
+    assert any(line.startswith("warm") and "81 +- 1 % in all" in line for line in lines)
+    assert "at most 0 tokens" in " ".join(parsed(found).text)
+    assert [(each["name"], each["asked"]) for each in answer(found)["classes"]] == [
+        ("cold", "at most 0 tokens"),
+        ("warm", "81 +- 1 % in all"),
+    ]

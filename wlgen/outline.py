@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
 
-from wlgen.build import Blueprint
+from wlgen import spec_file
+from wlgen.build import Blueprint, load_encoding
+from wlgen.errors import WlgenError
+from wlgen.pictures import Tree, prefix_tree, stretches
 from wlgen.plan import Plan, RowPlan
 from wlgen.predict import trajectory
 from wlgen.shapes.lengths import describe
+from wlgen.solve import solve
 from wlgen.store import row_line
-from wlgen.workload import SPLITS, Split
+from wlgen.workload import MANIFEST, SPLITS, Split, Workload
 
 POINTS = 12  # of the trajectory
 
@@ -44,7 +47,7 @@ def outline(ready: Blueprint, in_flight: int = 0) -> dict[str, Any]:
         "splits": splits,
         "rows_that_share_a_lead": ready.crowded,
         "bytes": sum(split["bytes"] for split in splits.values()),
-        "tree": _tree(formal),
+        "tree": [node._asdict() for node in prefix_tree(formal)],
         "trajectory": _trajectory(plan, in_flight) if in_flight else [],
     }
 
@@ -79,38 +82,22 @@ def _split(ready: Blueprint, split: Split) -> dict[str, Any]:
     }
 
 
-def _tree(formal: list[RowPlan]) -> list[dict[str, Any]]:
-    """Return the nodes of the prefix tree, the deepest path first: its depth, tokens, and rows through it."""
-    rows: Counter[tuple[tuple[Any, ...], ...]] = Counter()
-    tokens: dict[tuple[tuple[Any, ...], ...], int] = {}
-    for row in formal:
-        path: tuple[tuple[Any, ...], ...] = ()
-        for segment in (s for m in row.messages for s in m.segments if s.kept):
-            path = (*path, segment.stream)
-            rows[path] += 1
-            tokens[path] = max(tokens.get(path, 0), segment.tokens)
-    return [
-        {
-            "depth": len(path) - 1,
-            "name": "/".join(map(str, path[-1][1:])),
-            "tokens": tokens[path],
-            "rows": rows[path],
-        }
-        for path in sorted(rows, key=lambda p: [tuple(map(str, s)) for s in p])
-    ]
-
-
 def _trajectory(plan: Plan, in_flight: int) -> list[dict[str, Any]]:
     """Return the hit ratio along the rows in the order sent, with `in_flight` rows a rank at a time."""
     ranks = [
         trajectory(plan.rows("formal", rank), plan.spec.cache, plan.frame, in_flight)
         for rank in range(plan.spec.dp_ranks)
     ]
-    longest = max(map(len, ranks))
-    points = []
-    for part in range(min(POINTS, longest)):
-        start, stop = longest * part // min(POINTS, longest), longest * (part + 1) // min(POINTS, longest)
-        found = [pair for rank in ranks for pair in rank[start:stop]]
-        cached, prompt = sum(c for _, c in found), sum(row.prompt_len for row, _ in found)
-        points.append({"rows": [start, stop], "cached_ratio": cached / max(1, prompt)})
-    return points
+    found = stretches([[(cached, row.prompt_len) for row, cached in rank] for rank in ranks], POINTS)
+    return [{"rows": [part.start, part.stop], "cached_ratio": part.cached_ratio} for part in found]
+
+
+def planned_tree(workload: Workload) -> Tree:
+    """Return the prefix tree of a built set's formal rows, planned again from the spec of its manifest."""
+    manifest = workload.manifest
+    try:
+        spec = spec_file.from_content(manifest.spec, str(workload.folder / MANIFEST))
+        plan = solve(spec, load_encoding(spec), lambda _number, _output_len: 1)
+    except WlgenError as failure:  # an encoding that is not on this machine: a picture is no reason to stop
+        return Tree((), str(failure.problems[0]))
+    return Tree(prefix_tree(row for rank in manifest.ranks for row in plan.rows("formal", rank)))

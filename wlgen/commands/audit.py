@@ -71,7 +71,9 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         absent_is_zero=absent_is_zero,
     )
     if html is not None:
-        write_page(found, html)
+        from wlgen.outline import planned_tree
+
+        write_page(found, html, planned_tree(workload))
     if as_json:
         import orjson
 

@@ -10,7 +10,9 @@ from wlgen.audited import Audit, Summary, timed_split
 from wlgen.errors import error
 from wlgen.figures import Figures
 from wlgen.findings import MEANING
+from wlgen.pictures import Tree
 from wlgen.report.charts import by_rank, distribution
+from wlgen.report.sharing import trajectory, tree_picture
 from wlgen.report.style import STYLE
 from wlgen.report.timeline import timeline
 from wlgen.report.words import (
@@ -43,27 +45,27 @@ def check_place(path: Path) -> None:
         raise error(str(path), expected="a writable file for the page", found=found)
 
 
-def write_page(audit: Audit, path: Path) -> None:
-    """Write the page; WlgenError where the file cannot be written."""
+def write_page(audit: Audit, path: Path, tree: Tree) -> None:
+    """Write the page, with the set's prefix tree; WlgenError where the file cannot be written."""
     try:
-        path.write_text(page(audit), encoding="utf-8")
+        path.write_text(page(audit, tree), encoding="utf-8")
     except OSError as failure:
         found = failure.strerror or str(failure)
         raise error(str(path), expected="a writable file for the page", found=found) from failure
 
 
-def page(audit: Audit) -> str:
+def page(audit: Audit, tree: Tree | None = None) -> str:
     """Return the whole page as HTML."""
     title = escape(f"Audit of {audit.name}")
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{STYLE}</style>"
     )
-    body = "\n".join(_body(audit, title))
+    body = "\n".join(_body(audit, title, tree or Tree(())))
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
-def _body(audit: Audit, title: str) -> Iterator[str]:
+def _body(audit: Audit, title: str, tree: Tree) -> Iterator[str]:
     kind = "unread" if audit.problems else "broken" if audit.findings else "kept"
     yield f"<h1>{title}</h1>"
     yield f'<div class="verdict {kind}">{escape(_sentence(verdict(audit)))}</div>'
@@ -85,6 +87,7 @@ def _body(audit: Audit, title: str) -> Iterator[str]:
     yield by_rank(audit)
     yield "<h2>Distribution</h2>"
     yield distribution(audit)
+    yield from _sharing(audit, tree)
     yield "<h2>By split and rank</h2>"
     yield from _summaries(audit)
     yield from _worst(audit)
@@ -92,6 +95,17 @@ def _body(audit: Audit, title: str) -> Iterator[str]:
     yield timeline(audit)
     yield "<h2>Windows</h2>"
     yield from _windows(audit.windows)
+
+
+def _sharing(audit: Audit, tree: Tree) -> Iterator[str]:
+    if picture := trajectory(audit):
+        yield "<h2>Hit ratio in the order sent</h2>"
+        yield picture
+    if picture := tree_picture(tree):
+        yield "<h2>Prefixes</h2>"
+        yield picture
+    elif tree.missing:
+        yield f'<p class="soft">The prefixes are not drawn: {escape(tree.missing)}</p>'
 
 
 def _tiles(audit: Audit) -> Iterator[str]:

@@ -52,6 +52,10 @@ figure { margin: 1rem 0 1.5rem; }
 .broken { fill: var(--broken); }
 .wait { fill: var(--wait); }
 .area { fill: var(--wait); stroke: var(--kept); vector-effect: non-scaling-stroke; }
+.node { fill: var(--wait); stroke: var(--paper); }
+text.words { fill: var(--ink); font-size: .75rem; text-anchor: middle; dominant-baseline: central; }
+.seen, .plan { fill: none; stroke: var(--kept); stroke-width: 2; vector-effect: non-scaling-stroke; }
+.plan { stroke: var(--ink); stroke-width: 1.25; stroke-dasharray: 6 4; }
 .band { fill: var(--ink); opacity: .08; }
 .lane { fill: var(--soft); }
 .item { white-space: nowrap; margin-right: 1rem; }

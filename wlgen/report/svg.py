@@ -77,6 +77,19 @@ def steps(heights: Sequence[float], kind: str) -> str:
     return f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" width="100%" height="100%">{shape}</svg>'
 
 
+def line(heights: Sequence[float], kind: str) -> str:
+    """Return a line of one height, 0 to 1, for each of equal parts of the width."""
+    width = 1000 / len(heights)
+    tops = [f"{1000 - 1000 * height:.1f}H{(number + 1) * width:.1f}" for number, height in enumerate(heights)]
+    shape = f'<path class="{kind}" d="M0 {"V".join(tops)}"/>'
+    return f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" width="100%" height="100%">{shape}</svg>'
+
+
+def words(x: float, y: float, text: str) -> str:
+    """Return text in the middle of a place."""
+    return f'<text class="words" x="{_percent(x)}" y="{_percent(1 - y)}">{escape(text)}</text>'
+
+
 def legend(*items: tuple[str, str]) -> str:
     """Return what each kind of mark means."""
     return "".join(f'<span class="item"><i class="key {kind}"></i>{name}</span>' for kind, name in items)
