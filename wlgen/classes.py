@@ -91,9 +91,11 @@ class RequestClass:
     def best(self, body_len: int, output_len: int) -> int:
         """Return the most that can be cached of a row that keeps room for its own part."""
         prompt_len = self.prompt_len(body_len)
-        return self.rule.cached_len(
-            max(0, prompt_len - self.tail_len - self.least_own(output_len)), prompt_len
-        )
+        most = max(0, prompt_len - self.tail_len - self.least_own(output_len))
+        known = [tokens for tokens in self.chain if tokens is not None]
+        if len(known) == len(self.chain):
+            most = min(most, self.offset + sum(known))
+        return self.rule.cached_len(most, prompt_len)
 
     def seed_len(self, shared_len: int) -> int:
         """Return the tokens of a short seed: the prefix, at least one token of its own, the tail."""

@@ -52,19 +52,23 @@ class Inputs:
         file = self._folder / name
         place = self._problems.places.at(path)
         try:
+            if file.exists() and not file.is_file():  # /dev/zero has no end
+                raise error(place, expected="a file", found=f"{file}, which is none")
             if file.stat().st_size > MOST_BYTES:
                 raise error(place, expected=f"a file of at most {MOST_BYTES} bytes", found=str(file))
             data = file.read_bytes()
             found = hashlib.sha256(data).hexdigest()
             if sha256 not in (None, found):
                 raise error(place, expected=f"{name} of sha256 {sha256}", found=found)
-        except OSError as failure:
-            self._problems.add(path, expected=f"a file at {file}", found=failure.strerror or str(failure))
+        except (OSError, ValueError) as failure:  # ValueError: a name with a null byte
+            found = getattr(failure, "strerror", None) or str(failure)
+            self._problems.add(path, expected=f"a file at {file}", found=found)
             return b""
         except WlgenError as failure:
             self._problems.take(path, failure)
             return b""
-        kept = name if sha256 else f"{FOLDER}/{found[:8]}-{Path(name).name}"
+        # A name that has the hash is that of a file kept before; no spec names a place outside of its set.
+        kept = f"{FOLDER}/{found[:8]}-{Path(name).name.removeprefix(f'{found[:8]}-')}"
         self.kept[kept] = data
         content |= {"path": kept, "sha256": found}
         return data

@@ -46,13 +46,17 @@ class Population:
 
     @cached_property
     def _times(self) -> list[int] | None:
-        """Milliseconds of each row, by n; rows at the same place of their files follow one another."""
+        """Milliseconds of each row, by n, in the order of generation, so that growth keeps them.
+
+        In another order, rows at the same place of their files follow one another.
+        """
         arrivals, session = self._spec.arrivals, self._spec.requests[0].session
         if arrivals is None and (session is None or session.think_ms is None):
             return None
         orders = self.table.orders
         sent = sorted((at, rank, n) for rank, order in enumerate(orders) for at, n in enumerate(order))
-        firsts = [n for _, _, n in sent if self.table.turn[n] == 0]
+        order = range(len(sent)) if self._spec.order == "generated" else [n for _, _, n in sent]
+        firsts = [n for n in order if self.table.turn[n] == 0]
         stream = ("arrivals", self._spec.random_seed)
         starts = timestamps(arrivals, stream, len(firsts)) if arrivals else [0] * len(firsts)
         of_session = {int(self.table.session[n]): time for n, time in zip(firsts, starts, strict=True)}
@@ -88,8 +92,9 @@ class Population:
     def _primed(self, split: Split, rank: int) -> list[_Primed]:
         """Return the prefixes that a rank's seeds prime, or its checks prove.
 
-        Seeds: the deepest of each chain covers those that leave it earlier, but under a rule that keeps
-        state only where a prompt ends each depth is primed. Checks: one for each prefix of a row.
+        Seeds: the deepest of each chain covers those that leave it earlier, but each depth is primed under a
+        rule that keeps state only where a prompt ends, and of a system message, which ends in framing.
+        Checks: one for each prefix of a row, as far as its rows follow it.
         """
         cache = self._primed_of
         if (split, rank) not in cache:
@@ -113,11 +118,17 @@ class Population:
                 ends.setdefault((end, shared_len), _Primed(end, shared_len, n))
                 _deepen(longest, end, _Primed(end, shared_len, n))
         if split == "check":
-            return list(leaves.values())
+            proved: dict[tuple[int, Node], _Primed] = {}
+            for path, primed in leaves.items():  # of two that leave a prefix above their own, one proves it
+                proved.setdefault((path[0], table.nodes[primed.row]), primed)
+            return list(proved.values())
         if self._spec.cache.hybrid:
             return list(ends.values())
         covered = {end[:depth] for end in longest for depth in range(1, len(end))}
-        return [primed for end, primed in longest.items() if end not in covered]
+        whole = {end for end in longest if self.classes[end[0]].in_system}
+        return [primed for end, primed in longest.items() if end not in covered | whole] + [
+            primed for (end, _), primed in ends.items() if end in whole
+        ]
 
     def _formal(self, n: int, round_: int) -> RowPlan:
         """Return a formal row."""
@@ -211,6 +222,7 @@ class Population:
             formal,
             id=row_id("check", rank, index, round_),
             split="check",
+            dp_rank=rank,  # not that of the row where the rank has none
             messages=self._messages(of, primed.path, primed.shared_len, own),
             prompt_len=of.prompt_len(body_len),
             shared_len=primed.shared_len,

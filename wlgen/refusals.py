@@ -86,6 +86,13 @@ class Room:
 
 def of_class(spec: Spec, of: RequestClass) -> Iterator[WlgenError]:
     """Yield why a class of one length has no plan."""
+    if 0 in of.chain:
+        yield error(
+            spec.at(*of.path, "prefix"),
+            expected=f"at least one page of {of.rule.page_size} tokens for each level",
+            found=f"none for level {of.chain.index(0) + 1}",
+            remedy="Raise its ratio, or say its length in tokens.",
+        )
     cached, body_len, output_len = of.requests.cached, of.requests.body_len, of.requests.output_len
     if not isinstance(body_len, int) or not isinstance(output_len, int):
         return
@@ -169,11 +176,12 @@ def _aggregate_missed(spec: Spec, of: RequestClass, table: Table, mine: Ints) ->
         return None
     pairs = zip(table.body_len[mine].tolist(), table.output_len[mine].tolist(), strict=True)
     most = sum(of.best(*pair) for pair in pairs)
+    least = sum(of.cached_len(n, of.offset + of.in_system) for n in table.body_len[mine].tolist())
     return error(
         spec.at(*of.path, "cached", "aggregate"),
         expected=f"{asked * 100:g} % of {whole} prompt tokens cached, within {tolerance * 100:g} %",
-        found=f"at nearest {percent(reached, whole)}; 0 to {percent(most, whole)} can be reached, in steps "
-        f"of {of.rule.hit_quantum} tokens over {len(mine)} rows",
+        found=f"at nearest {percent(reached, whole)}; {percent(least, whole)} to {percent(most, whole)} can "
+        f"be reached, in steps of {of.rule.hit_quantum} tokens over {len(mine)} rows",
         remedy=f"The nearest that passes: aggregate: {reached / whole:.6f}, or a wider tolerance.",
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from wlgen.encodings import Framing
@@ -30,6 +31,7 @@ class Sharing:
     def __init__(self, crowded: int) -> None:
         self._crowded = crowded
         self._streams: dict[Any, Ids] = {}
+        self._said: dict[int, int] = {}
         self._left: defaultdict[Any, set[tuple[int, int]]] = defaultdict(set)
         self._begun: defaultdict[Any, dict[tuple[int, ...], tuple[Any, str]]] = defaultdict(dict)
 
@@ -43,6 +45,8 @@ class Sharing:
                 finding = self._begin(node, segment, row, at, ids) or self._leave(behind, row, at, ids)
                 if finding is None and segment.kept:
                     finding = self._hold(node, segment, row, at, ids)
+                elif finding is None and segment.kind == "message":
+                    finding = self._repeat(node, segment, row, at, ids)
                 if finding is not None:
                     yield finding
                     return
@@ -74,6 +78,16 @@ class Sharing:
         if len(held) > tokens and held[tokens] == first:
             return Finding(id=row.id, promise="shared_len", expected=at, got=f"at least {at + 1}")
         return None
+
+    def _repeat(self, node: Any, segment: Segment, row: Row, at: int, ids: Ids) -> Finding | None:
+        """Check that a message of a conversation has the ids that it has in the turns before."""
+        end = at + segment.tokens
+        mine = xxhash.xxh3_64_intdigest(ids[at:end].tobytes())
+        if self._said.setdefault(hash((node, segment.stream)), mine) == mine:
+            return None
+        return Finding(
+            id=row.id, promise="shared_len", expected=end, got="another text than an earlier turn's"
+        )
 
     def _hold(self, node: Any, segment: Segment, row: Row, at: int, ids: Ids) -> Finding | None:
         """Check that a shared segment has the ids that other rows have; rows may take different amounts."""

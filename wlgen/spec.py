@@ -174,6 +174,10 @@ class Prefix(Level):
             if number and level.shared_by == "all":
                 expected = "rank or group for each level but the first"
                 raise refusal(expected=expected, found=f"all for level {number + 1}", key="levels")
+            above = self.levels[:number]
+            if level.ranks == "one" and any(a.ranks == "one" or a.shared_by == "rank" for a in above):
+                expected = "one level at most that says the rank of its rows"
+                raise refusal(expected=expected, found=f"ranks: one for level {number + 1} too", key="levels")
         return self
 
 

@@ -183,9 +183,9 @@ def _spread_aggregate(of: RequestClass, body_len: Column, output_len: Column, ra
         owed[at] += ratio.numerator * of.prompt_len(length)
         step = quantum * ratio.denominator
         quanta = max(0, (2 * owed[at] + step) // (2 * step))
-        cached = min(quanta * quantum, best(length, output))
-        owed[at] -= cached * ratio.denominator
-        shared[i] = max(of.offset, of.rule.least_shared_len(cached))
+        asked = of.rule.least_shared_len(min(quanta * quantum, best(length, output)))
+        shared[i] = max(of.offset + of.in_system, asked)  # a system message has a token at least
+        owed[at] -= of.cached_len(length, int(shared[i])) * ratio.denominator
     return shared
 
 
