@@ -21,7 +21,7 @@ from wlgen.report.page import page
 from wlgen.report.sharing import trajectory, tree_picture
 from wlgen.report.svg import Axis
 from wlgen.report.terminal import terminal
-from wlgen.report.words import shown_ratio
+from wlgen.report.words import promises, shown_ratio
 
 MIB = 1 << 20
 VOID = {"meta", "br"}
@@ -229,3 +229,26 @@ def test_classes_are_told_in_both_reports_and_in_the_answer():
         ("cold", "at most 0 tokens"),
         ("warm", "81 +- 1 % in all"),
     ]
+
+
+def test_a_set_that_bounds_no_request_says_so():
+    cold = replace(manifest(ranks=1), spec={"dp_ranks": 1, "requests": {"cached": {"cold": True}}})
+    found = audit([row("formal", 0, 0)], [("r", good([row("formal", 0, 0)]))], cold)
+    assert promises(found)[0] == ("configured (no bound)", "none", "")
+    assert "as planned" in " ".join(parsed(found).text)
+
+
+def test_turns_that_found_recorded_answers_are_told():
+    turn = row("formal", 0, 0, session="s000000", turn=1, cached_len_recorded=CACHED + 128)
+    found = audit([turn], [("r", good([turn], cached_tokens=CACHED + 128))], manifest(ranks=1))
+    said = "1 row found recorded answers cached, too: the server reused its own output"
+    assert said in render(found)
+    assert f"<p>{said}.</p>" in page(found)
+    assert answer(found)["found_recorded_answers"] == 1
+
+
+def test_an_aggregate_that_is_missed_marks_its_tile():
+    half = replace(manifest(ranks=1), spec={"dp_ranks": 1, "requests": {"cached": {"aggregate": 0.5}}})
+    found = audit([row("formal", 0, 0)], [("r", good([row("formal", 0, 0)]))], half)
+    assert '<div class="tile broken">on aggregate' in page(found)
+    assert "1 x aggregate" in render(found)

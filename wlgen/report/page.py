@@ -10,7 +10,7 @@ from wlgen.audited import Audit, Summary, timed_split
 from wlgen.errors import error
 from wlgen.figures import Figures
 from wlgen.findings import MEANING
-from wlgen.pictures import Tree
+from wlgen.pictures import Tree, joined
 from wlgen.report.charts import by_rank, distribution
 from wlgen.report.sharing import trajectory, tree_picture
 from wlgen.report.style import STYLE
@@ -18,6 +18,7 @@ from wlgen.report.timeline import timeline
 from wlgen.report.words import (
     CLASS_NAMES,
     FLOOR,
+    NO_BOUND,
     WINDOWS,
     by_promise,
     class_cells,
@@ -35,6 +36,7 @@ from wlgen.workload import Finding
 EXAMPLES = 5  # findings shown of each broken promise
 FOLDED = 200  # more of them behind a fold
 CELL = 40  # characters that stand in one line of a table
+LISTED = 12  # prefixes, more behind a fold
 RANKS = 64  # in the table, the lowest where there are more
 
 
@@ -104,6 +106,12 @@ def _sharing(audit: Audit, tree: Tree) -> Iterator[str]:
     if picture := tree_picture(tree):
         yield "<h2>Prefixes</h2>"
         yield picture
+        nodes = joined(tree.nodes)
+        cells = ([node.name, f"{node.tokens:,}", f"{node.rows:,}"] for node in nodes[:FOLDED])
+        table = _table(["prefix", "tokens", "rows"], cells)
+        which = "Each prefix" if len(nodes) <= FOLDED else f"The first {FOLDED} of {len(nodes):,} prefixes"
+        is_open = " open" if len(nodes) <= LISTED else ""
+        yield f"<details{is_open}><summary>{which}</summary>{table}</details>"
     elif tree.missing:
         yield f'<p class="soft">The prefixes are not drawn: {escape(tree.missing)}</p>'
 
@@ -120,6 +128,8 @@ def _tiles(audit: Audit) -> Iterator[str]:
         if name.startswith("configured"):
             each = "all formal requests together" if "aggregate" in name else "each check and formal request"
             note = f"what the spec asks of {each}"
+            if NO_BOUND in name:
+                note = "each request finds what those before it have left, as planned"
         yield f'<div class="{kind}">{escape(name)}<b>{escape(observed or planned)}</b>'
         yield f'<span class="soft">{note}</span></div>'
     yield "</div>"
@@ -150,7 +160,7 @@ def _worst(audit: Audit) -> Iterator[str]:
     short = [
         (o.row, o.cached_ratio)
         for o in audit.worst
-        if o.cached_ratio and o.cached_ratio.cached < o.row.cached_len
+        if o.cached_ratio and o.cached_ratio.cached < o.row.cached_len and o.findings
     ]
     if short:
         yield "<h3>Worst rows</h3>"

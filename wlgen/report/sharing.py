@@ -14,7 +14,7 @@ NODES = 300  # drawn, those with the most rows
 LABELLED = 0.12  # of the width, room for a node's words
 DEEP = 0.08  # of the height, as above
 POINTS = 60  # of the trajectory
-VARIES = 0.005  # of a ratio; less is no trajectory
+VARIES = 0.05  # of a ratio; less is a level line on an axis from 0 to 100 %
 
 
 def tree_picture(tree: Tree) -> str:

@@ -99,7 +99,7 @@ def _worst(audit: Audit) -> Iterator[RenderableType]:
     short = [
         (o.row, o.cached_ratio)
         for o in audit.worst
-        if o.cached_ratio and o.cached_ratio.cached < o.row.cached_len
+        if o.cached_ratio and o.cached_ratio.cached < o.row.cached_len and o.findings
     ]
     if short:
         yield ""

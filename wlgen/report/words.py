@@ -14,6 +14,7 @@ from wlgen.workload import Bound, Finding
 
 WINDOWS = {"whole": "whole run", "stable_v1": "AISBench stable V1", "stable_v2": "AISBench stable V2"}
 FLOOR = f"{MEMBERS_FLOOR} requests and {SECONDS_FLOOR:.0f} s"
+AS_PLANNED, NO_BOUND = "as planned", "no bound"  # of a cold class and a trace
 CLASS_NAMES = ("class", "asked", "planned", "observed", "worst planned", "observed")
 WHOLE_NUMBERS = 1000  # from here on decimals do not matter
 
@@ -38,8 +39,9 @@ def promises(audit: Audit) -> list[tuple[str, str, str]]:
     """Return (promise, planned, observed) for the three promises about cached tokens."""
     planned, observed = audit.planned, audit.promises
     measured = any(outcome.row.split != "seed" for outcome in audit.outcomes)
+    limit = _limit(audit)
     return [
-        (f"configured ({_limit(audit)})", shown_ratio(planned.configured), ""),
+        (f"configured ({limit})", "none" if limit == NO_BOUND else shown_ratio(planned.configured), ""),
         ("on aggregate", shown_ratio(planned.aggregate), shown(observed.aggregate) if measured else ""),
         (
             "worst request",
@@ -56,6 +58,8 @@ def _limit(audit: Audit) -> str:
     bound = audit.classes[0].bound if audit.classes else Bound()
     if bound.aggregate is not None:
         return "on aggregate"
+    if audit.classes and asked(bound) == AS_PLANNED:
+        return NO_BOUND
     return "at most" if bound.max_tokens is not None else "at least"
 
 
@@ -67,7 +71,7 @@ def asked(bound: Bound) -> str:
         return f"at most {bound.max_tokens} tokens"
     least = [f"{_short(bound.min_ratio)} %"] if bound.min_ratio is not None else []
     least += [f"{bound.tokens} tokens"] if bound.tokens is not None else []
-    return f"at least {' and '.join(least)}" if least else "as planned"
+    return f"at least {' and '.join(least)}" if least else AS_PLANNED
 
 
 def class_cells(audit: Audit) -> list[list[str]]:
