@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from sets import content_of, framed, spec_of
@@ -18,6 +19,7 @@ LEVELS = {
         {"shared_by": "group", "groups": 2, "popularity": {"weights": [3, 1]}},
     ]
 }
+TRACE = [[7, 8, 9], [7, 8, 6], [7, 5], [4, 8]]
 
 
 def test_a_node_has_the_rows_through_it_and_its_own_tokens():
@@ -63,3 +65,14 @@ def test_the_tree_of_a_built_set_is_that_of_its_plan_or_says_why_not(tmp_path):
     gone = replace(workload, manifest=replace(workload.manifest, spec=elsewhere))
     assert planned_tree(gone).nodes == ()
     assert str(tmp_path / "none") in planned_tree(gone).missing
+
+
+def test_a_block_that_one_row_of_a_trace_has_alone_is_no_prefix(tmp_path):
+    lines = [
+        {"timestamp": 0, "input_length": 16 * len(ids), "output_length": 1, "hash_ids": ids} for ids in TRACE
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    content = {k: v for k, v in content_of(dp_ranks=1).items() if k != "splits"}
+    content["requests"] = {"trace": {"path": str(tmp_path / "t.jsonl"), "block_size": 16}}
+    plan = solve(spec_file.parse(json.dumps(content), str(tmp_path / "spec")), framed(2, 2), lambda *_: 2)
+    assert prefix_tree(plan.rows("formal", 0)) == [Node(0, "0", 14, 3), Node(1, "1", 16, 2)]

@@ -42,10 +42,14 @@ class Stretch(NamedTuple):
 
 
 def prefix_tree(rows: Iterable[RowPlan]) -> list[Node]:
-    """Return the nodes of the rows' prefix tree, each before what follows it."""
+    """Return the nodes of the rows' prefix tree, each before what follows it.
+
+    A block that one row of a trace has alone is no prefix.
+    """
     through: Counter[_Path] = Counter()
     tokens: dict[_Path, int] = {}
     names: dict[_Path, str] = {}
+    blocks: set[_Path] = set()
     for row in rows:
         path: _Path = ()
         for segment in (s for m in row.messages for s in m.segments if s.kept):
@@ -54,7 +58,9 @@ def prefix_tree(rows: Iterable[RowPlan]) -> list[Node]:
             tokens[path] = max(tokens.get(path, 0), segment.tokens)
             if path not in names:
                 names[path] = _name(row, segment, len(path))
-    ordered = sorted(through, key=lambda path: [tuple(map(_in_order, stream)) for stream in path])
+                blocks |= {path} if segment.kind == "block" else set()
+    shared = [path for path, rows in through.items() if rows > 1 or path not in blocks]
+    ordered = sorted(shared, key=lambda path: [tuple(map(_in_order, stream)) for stream in path])
     return [Node(len(p) - 1, names[p], tokens[p], through[p]) for p in ordered]
 
 
