@@ -216,18 +216,22 @@ def test_classes_are_told_in_both_reports_and_in_the_answer():
         "requests": [
             {"name": "cold", "cached": {"max_tokens": 0}},
             {"name": "warm", "cached": {"aggregate": 0.81, "tolerance": 0.01}},
+            {"name": "least", "cached": {"min_ratio": 0.8}},
         ],
     }
+    content.append(row("formal", 0, 2, request_class="least"))
     found = audit(content, [("r", good(content))], replace(manifest(ranks=1), spec=spec))
     lines = render(found).splitlines()
     assert max(map(len, lines)) <= 80
     (cold,) = [line.split() for line in lines if line.startswith("cold")]
     assert cold == ["cold", "at", "most", "0", "tokens", "0.0000", "0.0000", "0.0000", "0.0000"]
+    assert any(line.split()[:5] == ["least", "at", "least", "80", "%"] for line in lines)
     assert any(line.startswith("warm") and "81 +- 1 % in all" in line for line in lines)
     assert "at most 0 tokens" in " ".join(parsed(found).text)
     assert [(each["name"], each["asked"]) for each in answer(found)["classes"]] == [
         ("cold", "at most 0 tokens"),
         ("warm", "81 +- 1 % in all"),
+        ("least", "at least 80 %"),
     ]
 
 

@@ -36,9 +36,9 @@ def terminal(audit: Audit) -> Group:
     """Return what a person reads: verdict, promises, splits and ranks, findings, causes, windows."""
     parts: list[RenderableType] = [_verdict(audit), "", _promises(audit), ""]
     if lines := class_cells(audit):
-        classes = _table(*CLASS_NAMES)
+        classes = _table(*CLASS_NAMES[:2], *(f"{name} %" for name in CLASS_NAMES[2:]))
         for line in lines:
-            classes.add_row(*(cell.removesuffix(" %") for cell in line))
+            classes.add_row(*line[:2], *(cell.removesuffix(" %") for cell in line[2:]))
         parts += [classes, ""]
     parts.append(_summaries(audit))
     if audit.findings:
