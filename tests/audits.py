@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from wlgen.cache_rules import CacheRule
 from wlgen.encodings import Message
 from wlgen.findings import Promised
 from wlgen.readers import Result
-from wlgen.workload import FORMAT, OPTIONAL_KEYS, FileProof, Manifest, Promises, Row, Split, row_file
+from wlgen.workload import FORMAT, OPTIONAL_KEYS, Bound, FileProof, Manifest, Promises, Row, Split, row_file
 
 PROMPT, SHARED, CACHED, OUTPUT = 2052, 1664, 1664, 64
 RULE = CacheRule(name="sglang", engine="sglang", page_size=128, hit_quantum=128)
@@ -123,5 +124,5 @@ def plain(each: Row, **changes: Any) -> bytes:
 
 
 def promised(content: Iterable[Row]) -> list[Promised]:
-    """Return what rows promise."""
-    return [Promised.of(each) for each in content]
+    """Return what rows promise, at least 80 % cached each."""
+    return [Promised.of(each, Bound(min_ratio=Fraction(4, 5))) for each in content]

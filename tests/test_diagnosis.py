@@ -87,6 +87,20 @@ def test_a_class_bounded_from_above_lacks_nothing():
     assert causes(found) == []
 
 
+@pytest.mark.parametrize(
+    ("cached", "cause", "rows"),
+    [
+        (lambda *_: 0, "no_reuse", RANKS * EACH),
+        (lambda _, n: 0 if n < 2 else CACHED, "other_order", 2 * RANKS),
+        (lambda *_: CACHED, None, 0),
+    ],
+)
+def test_rows_that_nothing_primes_for_lack_what_others_left(cached, cause, rows):
+    """Of a cold class or a trace: no seed is missing, since there is none."""
+    found = [p._replace(row=replace(p.row, bound=Bound())) for p in pairs(cached)]
+    assert [(d.cause, d.rows) for d in diagnose(found, RULE)] == ([(cause, rows)] if cause else [])
+
+
 def test_first_is_the_first_that_was_sent():
     late_first = [
         p._replace(result=replace(p.result, start=100.0 - p.result.start))

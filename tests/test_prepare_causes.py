@@ -8,7 +8,7 @@ from wlgen.encodings import Message
 from wlgen.findings import Promised
 from wlgen.prepare_causes import causes
 from wlgen.readers import Result
-from wlgen.workload import Row
+from wlgen.workload import Bound, Row
 
 RULE = CacheRule(name="vllm", engine="vllm", page_size=64, hit_quantum=64)
 
@@ -32,7 +32,10 @@ def row(split: str, rank: int, *, prompt_len: int = 1000, cached_len: int = 0) -
 
 def check(rank: int, cached: int) -> Pair:
     found = row("check", rank, cached_len=704)
-    return Pair(Promised.of(found), Result(place="", id=found.id, prompt_tokens=1000, cached_tokens=cached))
+    return Pair(
+        Promised.of(found, Bound(tokens=1)),
+        Result(place="", id=found.id, prompt_tokens=1000, cached_tokens=cached),
+    )
 
 
 def told(*pairs: Pair, seeds=(), pinned=True, restarted=False):

@@ -15,6 +15,9 @@ REMEDIES = {
     "common_prefix": "Look for a preamble the server adds (system block, thinking), or another set's prefix.",
     "sent_twice": "Flush, seed again and send the set once, or build another round.",
     "rank_not_seeded": "Run `wlgen prepare`: it seeds each rank and checks it before the formal rows.",
+    "no_reuse": "Look at the server's flags and the way to it: prefix caching on, each row on its rank.",
+    "other_order": "Send each rank's rows in their order and pinned: rows in flight together share nothing "
+    "(`wlgen plan --in-flight N` says what is left then), and evicted prefixes need more memory.",
     "short_by_constant": "Start the server as the spec's cache rule says, or set `cache` in the spec to what "
     "it does (`wlgen probe` finds out) and build again.",
     "first_of_rank": "Seed with `seed: {shape: short}`, or send a second full-length seed.",

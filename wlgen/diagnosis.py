@@ -12,6 +12,7 @@ from wlgen.causes import FRAMINGS, OTHER_FRAMING, REMEDIES
 from wlgen.findings import Promised
 from wlgen.pages import floor_to
 from wlgen.readers import Result
+from wlgen.workload import Bound
 
 LISTED_RANKS = 16
 PATTERN = 2  # one row alone shows no pattern
@@ -70,7 +71,8 @@ def diagnose(pairs: Sequence[Pair], rule: CacheRule) -> list[Diagnosis]:
         *_not_observed(sent),
         *_other_rank(sent),
         *_above(seen, first),
-        *_short(seen, rule),
+        *_unprimed([s for s in seen if s.row.bound == Bound()]),
+        *_short([s for s in seen if s.row.bound != Bound()], rule),
     ]
 
 
@@ -132,6 +134,20 @@ def _above(seen: Sequence[_Seen], first: str) -> Iterator[Diagnosis]:
     elif len(above) * 2 > len(seen):
         evidence = f"{len(above)} of {len(seen)} rows are above their plan: the server had seen these prompts"
         yield _diagnosis("sent_twice", len(above), evidence + " before")
+
+
+def _unprimed(seen: Sequence[_Seen]) -> Iterator[Diagnosis]:
+    """Yield why rows without a bound (a cold class, a trace) lack what the rows before them leave."""
+    warm = [s for s in seen if s.row.cached_len > 0 and s.row.split != "seed"]
+    short = [s for s in warm if s.short > 0]
+    if len(short) < PATTERN:
+        return
+    if not any(s.cached for s in warm):
+        evidence = f"all {len(warm)} rows that should find what others have left find 0 cached tokens"
+        yield _diagnosis("no_reuse", len(warm), evidence)
+    else:
+        evidence = f"{len(short)} of {len(warm)} rows find less than the rows before them on their rank leave"
+        yield _diagnosis("other_order", len(short), evidence)
 
 
 def _short(seen: Sequence[_Seen], rule: CacheRule) -> Iterator[Diagnosis]:
