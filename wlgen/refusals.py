@@ -16,11 +16,12 @@ from wlgen.errors import WlgenError, error
 from wlgen.pages import percent
 from wlgen.plan import row_id
 from wlgen.spec import Spec
-from wlgen.table import Table
+from wlgen.table import Table, spread
 from wlgen.workload import Bound
 
 Ints = NDArray[np.int64]
 TOLERANCE = 0.005  # of an aggregate, where the spec names none
+TRIES = 8  # of a ratio, until it is reached
 SHOWN = 3  # rows named in a message
 
 
@@ -176,14 +177,34 @@ def _aggregate_missed(spec: Spec, of: RequestClass, table: Table, mine: Ints) ->
         return None
     pairs = zip(table.body_len[mine].tolist(), table.output_len[mine].tolist(), strict=True)
     most = sum(of.best(*pair) for pair in pairs)
+    nearest = _nearest_aggregate(of, table, mine, reached, tolerance)
     least = sum(of.cached_len(n, of.offset + of.in_system) for n in table.body_len[mine].tolist())
     return error(
         spec.at(*of.path, "cached", "aggregate"),
         expected=f"{asked * 100:g} % of {whole} prompt tokens cached, within {tolerance * 100:g} %",
         found=f"at nearest {percent(reached, whole)}; {percent(least, whole)} to {percent(most, whole)} can "
         f"be reached, in steps of {of.rule.hit_quantum} tokens over {len(mine)} rows",
-        remedy=f"The nearest that passes: aggregate: {reached / whole:.6f}, or a wider tolerance.",
+        remedy=f"The nearest that passes: aggregate: {nearest:.6f}, or a wider tolerance.",
     )
+
+
+def _nearest_aggregate(of: RequestClass, table: Table, mine: Ints, reached: int, tolerance: float) -> float:
+    """Return a ratio that is reached.
+
+    One that only the longest prefixes reach may not be: a row that has fewer quanta than it could hold, since
+    those keep nearest the ratio, is not made up for by later rows.
+    """
+    body_len, output_len, rank = (column[mine] for column in (table.body_len, table.output_len, table.rank))
+    whole = int((body_len + of.framing.tokens).sum())
+    nearest = round(reached / whole, 6)
+    for _ in range(TRIES):
+        shared = spread(of, Fraction(str(nearest)), body_len, output_len, rank)
+        pairs = zip(body_len.tolist(), shared.tolist(), strict=True)
+        found = sum(of.cached_len(*pair) for pair in pairs) / whole
+        if abs(found - nearest) <= tolerance:
+            break
+        nearest = round(found, 6)
+    return nearest
 
 
 def _inexact(spec: Spec, of: RequestClass, room: Room, prompt_len: int) -> WlgenError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -161,7 +162,8 @@ def _depths(
     for of in classes:
         mine = np.flatnonzero(which == of.number)
         if of.requests.cached.aggregate is not None:
-            shared[mine] = _spread_aggregate(of, body_len[mine], output_len[mine], rank[mine])
+            ratio = of.requests.cached.aggregate
+            shared[mine] = spread(of, ratio, body_len[mine], output_len[mine], rank[mine])
         else:
             lengths, inverse = np.unique(body_len[mine], return_inverse=True)
             shared[mine] = np.array([of.shared_len(int(n)) for n in lengths], dtype=np.int64)[inverse]
@@ -171,10 +173,9 @@ def _depths(
     return shared, cached
 
 
-def _spread_aggregate(of: RequestClass, body_len: Column, output_len: Column, rank: Column) -> Column:
-    """Give each row whole quanta so that each rank's sum stays nearest the ratio, row after row."""
-    ratio, quantum = of.requests.cached.aggregate, of.rule.hit_quantum
-    assert ratio is not None  # noqa: S101 (the caller asked)
+def spread(of: RequestClass, ratio: Fraction, body_len: Column, output_len: Column, rank: Column) -> Column:
+    """Return shared_len of each row, so that each rank's sum stays nearest the ratio, row after row."""
+    quantum = of.rule.hit_quantum
     owed: defaultdict[int, int] = defaultdict(int)  # in 1 / denominator tokens
     best = cache(of.best)
     shared = np.empty(len(body_len), dtype=np.int64)
