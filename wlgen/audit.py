@@ -35,7 +35,7 @@ def audit(
     """Audit the rows of `splits` in `rounds` against the results of files, each (name, results).
 
     rows: all rows of the set, streamed; only their promises are kept. Results are joined to rows of any
-    split and round; seeds are of all rounds. absent_is_zero: the caller knows that
+    split and round; seeds belong to each round. absent_is_zero: the caller knows that
     the server leaves cached tokens out when they are 0; without that, absent is NOT_OBSERVED. WlgenError
     where no result could be used, with the reason for each file.
     """

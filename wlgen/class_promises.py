@@ -13,14 +13,18 @@ from wlgen.workload import Finding
 
 def of_classes(outcomes: Sequence[Outcome]) -> Iterator[ClassPromise]:
     """Yield what each class promised and what was observed of it; seeds promise no ratio."""
-    for (name,), group in _grouped([o for o in outcomes if o.row.split != "seed"], by_round=False):
+    classes: dict[str | None, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.row.split != "seed":
+            classes[outcome.row.request_class].append(outcome)
+    for name, group in classes.items():
         planned = sorted(_planned(group), key=lambda ratio: ratio.value)
         observed = ratios_of(group)
         whole = mean(planned)
         if whole is None:
             continue
         yield ClassPromise(
-            name=name if isinstance(name, str) else None,
+            name=name,
             bound=group[0].row.bound,
             rows=len(group),
             planned=whole,
@@ -36,9 +40,12 @@ def of_aggregates(outcomes: Sequence[Outcome], set_name: str) -> Iterator[Findin
 
     Rows without a figure each are a finding of their own, and leave the aggregate undecided.
     """
-    formal = [o for o in outcomes if o.row.split == "formal" and o.row.bound.aggregate is not None]
-    rounds = {o.row.round for o in formal}
-    for (name, round_), group in _grouped(formal, by_round=True):
+    asked: dict[tuple[str | None, int], list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.row.split == "formal" and outcome.row.bound.aggregate is not None:
+            asked[outcome.row.request_class, outcome.row.round].append(outcome)
+    rounds = {round_ for _, round_ in asked}
+    for (name, round_), group in asked.items():
         bound, ratios = group[0].row.bound, ratios_of(group)
         whole = mean(ratios)
         if whole is None or bound.aggregate is None or len(ratios) < len(group):
@@ -52,16 +59,6 @@ def of_aggregates(outcomes: Sequence[Outcome], set_name: str) -> Iterator[Findin
                 f"{_percent(bound.aggregate + bound.tolerance)}",
                 got=f"{percent(*whole)} ({whole.cached} of {whole.prompt} tokens)",
             )
-
-
-def _grouped(
-    outcomes: Sequence[Outcome], *, by_round: bool
-) -> Iterator[tuple[tuple[str | int | None, ...], list[Outcome]]]:
-    groups: dict[tuple[str | int | None, ...], list[Outcome]] = defaultdict(list)
-    for outcome in outcomes:
-        row = outcome.row
-        groups[(row.request_class, row.round) if by_round else (row.request_class,)].append(outcome)
-    yield from groups.items()
 
 
 def _planned(group: Sequence[Outcome]) -> Iterator[CachedRatio]:

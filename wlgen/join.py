@@ -50,10 +50,10 @@ class Rows:
 
         Modifies which rows of a repeated text are still to be taken.
         """
-        alike = self._alike.get(text_sha256 or "", ())
-        if len(alike) > 1 and isinstance(alike, list):
-            return alike.pop(next((n for n, row in enumerate(alike) if row.dp_rank == dp_rank), 0))
-        return alike[0] if alike else self.by_text.get(text_sha256 or "")
+        alike = self._alike.get(text_sha256 or "", [])
+        if len(alike) <= 1:
+            return alike[0] if alike else self.by_text.get(text_sha256 or "")
+        return alike.pop(next((n for n, row in enumerate(alike) if row.dp_rank == dp_rank), 0))
 
 
 @dataclass(kw_only=True, slots=True)
