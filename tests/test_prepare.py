@@ -525,9 +525,14 @@ def test_a_round_that_cannot_be_prepared_is_refused(rounds, options, said):
 
 @pytest.mark.parametrize(("name", "client"), [("vllm", "aisbench"), ("system", "aiperf")])
 def test_the_client_that_comes_next_pins_each_row_and_keeps_cached_tokens(name, client):
-    workload = a_set(name)
-    said = outcome_text(Outcome(prepared=True), workload, Wanted(ranks=RANKS, round=2))
-    assert f"--to {client} --split formal --round 2 --output formal" in said
+    said = outcome_text(Outcome(prepared=True), a_set(name), Wanted(ranks=RANKS))
+    assert f"--to {client} --split formal --output formal" in said
+
+
+@pytest.mark.parametrize(("wanted", "said"), [(None, 0), (0, 0), (2, 2)])
+def test_the_formal_rows_that_come_next_are_of_one_round(rounds, wanted, said):
+    text = outcome_text(Outcome(prepared=True), rounds, Wanted(ranks=RANKS, round=wanted))
+    assert f"--split formal --round {said} --output formal" in text
 
 
 def test_a_manifest_reopened_prepares_the_same(warm):

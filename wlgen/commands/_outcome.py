@@ -32,7 +32,8 @@ def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
         lines += ["", f"{wanted.only}s alone, as --only says: nothing formal was sent."]
     else:
         folder = shlex.quote(str(workload.folder))
-        of_round = f" --round {wanted.round}" if wanted.round else ""
+        built = workload.manifest.rounds
+        of_round = f" --round {min(built) if wanted.round is None else wanted.round}" if built else ""
         lines += [
             "",
             *_prepared(outcome, workload),
