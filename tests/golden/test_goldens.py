@@ -32,6 +32,14 @@ def quickstart(**requests: Any) -> Spec:
     return spec_file.from_content(content | {"requests": content["requests"] | requests}, "quickstart")
 
 
+def mixed(count: int) -> Spec:
+    """Return the spec of two classes with this many rows each, whose counts are a part of it."""
+    content = spec_file.load(SPECS / "mixed-0-90.yaml").content
+    requests = [of | {"count": count} for of in content["requests"]]
+    changes = {"requests": requests, "splits": content["splits"] | {"formal": {"total": 2 * count}}}
+    return spec_file.from_content(content | changes | {"dp_ranks": 2}, "mixed-0-90")
+
+
 def cases() -> dict[str, tuple[Spec, list[int]]]:
     """Return specs by name, with the ranks to build."""
     groups = {"shared_by": "group", "groups": 3}
@@ -41,6 +49,12 @@ def cases() -> dict[str, tuple[Spec, list[int]]]:
         "quickstart": (shipped("quickstart"), [0, 1]),
         "quickstart, words, groups": (quickstart(task={"name": "words"}, prefix=groups), [0, 1]),
         "quickstart, by rank": (quickstart(prefix={"shared_by": "rank"}, output_len=200), [0, 1]),
+        "aggregate-50": (shipped("aggregate-50", formal={"total": 32}), [RANK]),
+        "chat-6-turns": (shipped("chat-6-turns", formal={"total": 48}), [RANK]),
+        "cold-fill": (shipped("cold-fill", formal={"total": 40}), [RANK]),
+        "mixed-0-90": (mixed(1), [0, 1]),
+        "tenants-zipf": (shipped("tenants-zipf", formal={"total": 16}), [RANK]),
+        "three-rounds": (shipped("three-rounds", formal={"total": 16}), [RANK]),
     }
 
 
@@ -56,7 +70,7 @@ def hashes(case: tuple[Spec, list[int]], place: Path) -> dict[str, str]:
     """Return the fingerprint of the spec and the hash of each file that is built of it."""
     spec, ranks = case
     folder = build(spec, place, ranks=ranks).workload.folder
-    files = {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.glob("*/*.jsonl"))}
+    files = {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*.jsonl"))}
     found = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     return {"spec": spec_file.fingerprint(spec.content)} | found
 
