@@ -116,6 +116,11 @@ WRONG = {
         4,
         "since no bound says it",
     ),
+    "a second round of a cold set": (
+        one("prefix: {shared_by: all, tokens: 64}").replace("min_ratio: 0.5", "cold: true") + "rounds: 2\n",
+        6,
+        "expected one round of a cold set, since a later one finds what the first has left, found 2",
+    ),
     "turns that do not divide": (
         one("session: {turns: 4, user_len: 9, assistant_len: 9}"),
         5,

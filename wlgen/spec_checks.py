@@ -75,6 +75,10 @@ def _check_seeds(
     if any(b.cold for b in bounds) and any(b.warm for b in bounds):
         found = "cold beside a bound that needs seeds"
         problems.add(("requests",), expected="every class cold, or none", found=found)
+    rounds = value.get("rounds")
+    if any(b.cold for b in bounds) and type(rounds) is int and rounds > 1:
+        expected = "one round of a cold set, since a later one finds what the first has left"
+        problems.add(("rounds",), expected=expected, found=str(rounds), remedy="Delete rounds.")
     for (at, of), cached in zip(classes, bounds, strict=True):
         prefix = _valid(TypeAdapter(Prefix), of.get("prefix", {}))
         if cached.cold and prefix and not prefix.chain[-1].has_length:

@@ -66,7 +66,7 @@ def shapes(draw: st.DrawFn) -> dict[str, Any]:
         "formal": {"total": draw(st.sampled_from([6, 12]))},
         "check": {"per_rank": 0 if cold else draw(st.integers(0, 2))},
         "order": draw(st.sampled_from(["generated", "group", "interleaved", "short_to_long"])),
-        "rounds": draw(st.sampled_from([1, 1, 2])),
+        "rounds": 1 if cold else draw(st.sampled_from([1, 1, 2])),
     }
     if "message" not in asked["prefix"] and draw(st.booleans()):
         asked["encoding"] = raw()
