@@ -65,12 +65,13 @@ def diagnose(pairs: Sequence[Pair], rule: CacheRule) -> list[Diagnosis]:
         for p in sent
         if p.result.cached_tokens is not None and not _over(p)
     ]
+    framing = list(_framing(sent))
     return [
-        *_framing(sent),
+        *framing,
         *_double_count(sent),
         *_not_observed(sent),
         *_other_rank(sent),
-        *_above(seen, first),
+        *(() if framing else _above(seen, first)),  # other prompts than planned: their hits say nothing
         *_unprimed([s for s in seen if s.row.bound == Bound()]),
         *_short([s for s in seen if s.row.bound != Bound()], rule),
     ]

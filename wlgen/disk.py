@@ -99,3 +99,13 @@ def writing(path: Path) -> Iterator[None]:
         remedy = "Free space, or give another --output." if full else "Give a writable --output."
         found = failure.strerror or str(failure)
         raise error(str(path), expected="a writable place with room", found=found, remedy=remedy) from failure
+
+
+def check_output(path: Path, *inputs: Path) -> None:
+    """Raise WlgenError where writing to `path` would change an input, or what stands in its folder."""
+    place = path.resolve()
+    for each in inputs:
+        source = each.resolve()
+        if place == source or source in place.parents:
+            remedy = "Give another place."
+            raise error(str(path), expected="a place apart from what is read", found=str(each), remedy=remedy)

@@ -11,13 +11,14 @@ import orjson
 
 from wlgen import encodings, registry
 from wlgen.cache_rules import CacheRule
+from wlgen.disk import check_output
 from wlgen.encodings import Encoding
 from wlgen.errors import error
 from wlgen.hit_figures import Figures, Outside, Pass
 from wlgen.replay_input import Sending, file_requests, set_requests
 from wlgen.rule_choice import RuleChoice
 from wlgen.simulate import Eviction, Replayed, Request, Simulation
-from wlgen.workload import open_workload
+from wlgen.workload import open_workload, prove_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,10 @@ def replay(
 ) -> Report:
     """Replay a built set's folder or a JSONL file; `out` gets a line a request, in replay order."""
     workload = open_workload(source) if source.is_dir() else None
+    if out is not None:
+        check_output(out, source)
+    if workload:
+        prove_files(workload)
     own = workload.manifest.cache if workload else None
     rule = choice.resolve(own)
     _check_sending(sending, workload.manifest.dp_ranks if workload else dp_ranks)

@@ -97,7 +97,7 @@ def test_the_trap_is_refused_as_shown(place: Path):
 
 @pytest.mark.usefixtures("rehearsal")
 def test_the_whole_path_is_as_shown(place: Path, port: int):
-    (place / "send.py").write_text(block("import json, httpx", "python").replace("8000", str(port)))
+    (place / "send.py").write_text(block("import hashlib, json, httpx", "python").replace("8000", str(port)))
     for command, shown in steps(block("$ wlgen rehearse --set")):
         if command.startswith("wlgen rehearse"):
             continue  # served by the fixture
@@ -110,7 +110,7 @@ def test_the_whole_path_is_as_shown(place: Path, port: int):
 
 @pytest.mark.usefixtures("rehearsal")
 def test_a_set_sent_twice_is_found_as_shown(place: Path, port: int):
-    (place / "send.py").write_text(block("import json, httpx", "python").replace("8000", str(port)))
+    (place / "send.py").write_text(block("import hashlib, json, httpx", "python").replace("8000", str(port)))
     run("wlgen build specs/quickstart.yaml")
     run("wlgen export output/quickstart --to plain --split formal --output run")
     for _ in range(2):

@@ -46,10 +46,11 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 
     Every row sent once and none foreign, no failure and no hidden retry, the text unchanged, prompt and
     output tokens exact, cached tokens at least the bound of its class and equal to the plan, an aggregate
-    within its tolerance. Exit 0 when all promises
-    hold, 1 with findings, 2 where the set or the results cannot be used.
+    within its tolerance. Exit 0 when all promises hold, 1 with findings, 2 where the set or the results
+    cannot be used.
     """
     from wlgen.audit import audit, parse_rounds, parse_splits
+    from wlgen.disk import check_output
     from wlgen.errors import WlgenError
     from wlgen.figures import Setting
     from wlgen.report.page import check_place, write_page
@@ -58,6 +59,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 
     if html is not None:
         check_place(html)
+        check_output(html, folder, *results)
     workload = open_workload(folder)
     files = read_results(results, client)
     prove_files(workload)

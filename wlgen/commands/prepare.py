@@ -47,12 +47,13 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     from wlgen.errors import error
     from wlgen.prepare import Target, parse_ranks, prepare_set
     from wlgen.prepared import Wanted
-    from wlgen.workload import open_workload
+    from wlgen.workload import open_workload, prove_files
 
     if round_ is not None and (only is not None or fresh):
         other = "--fresh" if fresh else f"--only {only}"
         raise error("--round", expected="the round alone: it sends checks and no seed", found=other)
     workload = open_workload(folder)
+    prove_files(workload)
     wanted = Wanted(
         ranks=parse_ranks(ranks, workload.manifest.ranks),
         only=only,

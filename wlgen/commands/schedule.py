@@ -40,12 +40,14 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 
     from wlgen.errors import error
     from wlgen.schedule import WARNING, Prompt, Scheduler, check_numbers, prompts_of, schedule
-    from wlgen.workload import open_workload
+    from wlgen.workload import open_workload, prove_files
 
     if (source is None) == (prompt_len is None):
         found = "neither" if source is None else "both"
         raise error("wlgen schedule", expected="a built set or --prompt-len", found=found)
     workload = open_workload(source) if source else None
+    if workload:
+        prove_files(workload)
     same = Prompt(prompt_len, cached) if prompt_len else None
     scheduler = Scheduler(
         chunk=chunk // dp_size,

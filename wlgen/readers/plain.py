@@ -33,6 +33,14 @@ def read(source: Source) -> Iterator[Result | Problem]:
             yield found
             continue
         place, record = found
+        if (
+            "prompt_sha256" in record
+            and "messages" in record
+            and not ("usage" in record or "response" in record)
+        ):
+            expected = "a result: usage or a whole response beside the row's id"
+            yield Problem(place=place, expected=expected, found="a row of a set, as it is to be sent")
+            continue
         result = _result(place, record)
         if result.id is None and result.index is None and result.text_sha256 is None:
             expected = "the row's id (or its index, or its text) on each line"

@@ -24,6 +24,7 @@ from wlgen.report.words import (
     shown,
     spread_cells,
     spreads,
+    unseen,
     verdict,
 )
 from wlgen.workload import Finding
@@ -58,7 +59,7 @@ def _verdict(audit: Audit) -> Text:
         line.append(
             f"\n{audit.assumed_zero} rows without the figure are taken as 0, as you vouched", "default"
         )
-    if said := recorded(audit):
+    for said in filter(None, (recorded(audit), unseen(audit))):
         line.append(f"\n{said}", "default")
     return line
 

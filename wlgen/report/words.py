@@ -96,6 +96,13 @@ def recorded(audit: Audit) -> str:
     return f"{counted(audit.recorded, 'row')} {reused}"
 
 
+def unseen(audit: Audit) -> str:
+    """Return what is said where no result holds its text, "" where one does."""
+    if not audit.outcomes or any(o.result and o.result.text_sha256 for o in audit.outcomes):
+        return ""
+    return "no result holds its text: a run of another set of this shape would look the same"
+
+
 def _short(ratio: Fraction) -> str:
     return f"{float(100 * ratio):.6g}"
 
