@@ -19,6 +19,11 @@ FOLDER = "inputs"
 MOST_BYTES = 1 << 30
 
 
+def own_name(kept: str) -> str:
+    """Return the name that a person gave a kept file: inputs/8090d6a3-trace.jsonl is their trace.jsonl."""
+    return kept.partition("-")[2] if kept.startswith(f"{FOLDER}/") else kept
+
+
 class Inputs:
     """Reads the files of one spec, whose paths are relative to its folder; problems are added, not raised."""
 

@@ -21,6 +21,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from wlgen.encodings import Framing
 from wlgen.errors import Problem, WlgenError, error
+from wlgen.inputs import own_name
 from wlgen.pages import ceil_to
 from wlgen.plan import MessagePlan, RowPlan, Segment, row_id, sibling
 from wlgen.predict import Predictor
@@ -161,16 +162,16 @@ def read_trace(trace: Trace, content: bytes, place: str, least_len: int) -> list
     """
     rows: list[TraceRow] = []
     problems: list[Problem] = []
-    blocks = _Blocks()
+    blocks, name = _Blocks(), own_name(trace.path)
     before: float = 0
     for number, text in enumerate(content.splitlines(), 1):
         if len(rows) == trace.limit or len(problems) >= MOST_PROBLEMS:
             break
         try:
-            line = _line(text, f"{trace.path}:{number}", trace, least_len)
+            line = _line(text, f"{name}:{number}", trace, least_len)
             if line.timestamp < before:
                 expected = f"a timestamp of at least {before:g}, the one above it"
-                raise error(f"{trace.path}:{number}", expected=expected, found=f"{line.timestamp:g}")
+                raise error(f"{name}:{number}", expected=expected, found=f"{line.timestamp:g}")
         except WlgenError as failure:
             problems += failure.problems
             continue
