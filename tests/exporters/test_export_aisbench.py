@@ -197,6 +197,22 @@ def test_requests_in_flight_together_keep_their_own_rank_in_the_body(
     assert model.generation_kwargs == {"ignore_eos": True}
 
 
+def test_rows_of_one_text_take_their_ranks_in_turn(
+    ais_bench: type[StockModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A trace may repeat a prompt, on another rank."""
+    message = Message("user", "again")
+    rows = [audits.row("formal", rank, 0, messages=(message,)) for rank in (1, 0)]
+    target = Target(manifest=audits.manifest(), form="text", folder=tmp_path.as_posix(), tokenizer=b"{}")
+    for name, chunks in aisbench.files(map(Prompt.of, rows), target):
+        if name.startswith("wlgen_"):
+            (tmp_path / name).write_bytes(b"".join(chunks))
+        else:
+            list(chunks)
+    sent_together(model_of(tmp_path, monkeypatch), ["again", "again"])
+    assert [body["routed_dp_rank"] for _, body, _ in ais_bench.posted] == [1, 0]
+
+
 def test_a_set_for_vllm_is_pinned_by_header_alone(
     ais_bench: type[StockModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -28,18 +28,21 @@ class _Pinned:
     def __init__(self, **settings: Any) -> None:
         # The key comes from the environment: AISBench writes its config, and a key in it, to disk.
         super().__init__(**{**settings, "api_key": os.environ.get("OPENAI_API_KEY", "")})
+        self._rows: dict[str, list[dict[str, Any]]] = {}
         with EXTRAS.open(encoding="utf-8") as lines:
-            self._rows = {row.pop("json_xxh3"): row for row in map(json.loads, lines)}
+            for row in map(json.loads, lines):
+                self._rows.setdefault(row.pop("json_xxh3"), []).append(row)
 
     async def generate(
         self, input_data: Any, max_out_len: int, output: Any, session: Any = None, **rest: Any
     ) -> Any:
         """Send one row once; a text that is not a row's is not sent, and its record says so."""
         as_json = json.dumps(str(input_data), ensure_ascii=False)
-        row = self._rows.get(xxhash.xxh3_128_hexdigest(as_json.encode()))
-        if row is None:
+        rows = self._rows.get(xxhash.xxh3_128_hexdigest(as_json.encode()))
+        if not rows:
             output.error_info = "wlgen: the text of this request is not that of any row: not sent"
             return output
+        row = rows.pop(0) if len(rows) > 1 else rows[0]  # rows of one text, as a trace may repeat it: in turn
         sender = copy.copy(self)  # headers and body are the model's own: one copy a request keeps ranks apart
         sender.headers = {**self.headers, **row["headers"]}  # type: ignore[attr-defined]
         sender.generation_kwargs = {**self.generation_kwargs, **row["body"]}  # type: ignore[attr-defined]
