@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from wlgen.cache_rules import CacheRule
 from wlgen.encodings import Framing
@@ -12,7 +13,7 @@ from wlgen.spec import Level, Requests
 from wlgen.workload import Bound
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: what it derives is asked for by every row, and kept
 class RequestClass:
     """One class of requests, its framing and rule beside what the spec says.
 
@@ -34,13 +35,13 @@ class RequestClass:
         """The class's name, "" where the spec has one class."""
         return self.requests.name
 
-    @property
+    @cached_property
     def levels(self) -> list[Level]:
         """The levels of the prefix; none where rows share the framing head only."""
         cached = self.requests.cached
         return self.requests.prefix.chain if cached.warm or cached.cold else []
 
-    @property
+    @cached_property
     def in_system(self) -> bool:
         """Whether the shared prefix is a system message."""
         return bool(self.levels) and self.requests.prefix.message == "system"
@@ -50,18 +51,18 @@ class RequestClass:
         """The roles of a request's messages (of the first turn of a session)."""
         return ("system", "user") if self.in_system else ("user",)
 
-    @property
+    @cached_property
     def bound(self) -> Bound:
         """What each check and formal row must find cached."""
         cached = self.requests.cached
         return Bound(min_ratio=cached.min_ratio, tokens=cached.tokens, max_tokens=cached.max_tokens)
 
-    @property
+    @cached_property
     def offset(self) -> int:
         """Framing tokens in front of, and shared with, a row's own part."""
         return sum(map(len, self.framing.ids[:-1]))
 
-    @property
+    @cached_property
     def tail_len(self) -> int:
         """Framing tokens behind the last message."""
         return len(self.framing.ids[-1])

@@ -38,6 +38,19 @@ class Population:
         self._spec = spec
         self.classes = classes
         self._frame = frame
+        self._prefixes: dict[tuple[Path, int], Segment] = {}
+        self._names: dict[Path, str] = {}
+
+    def reuse(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the class, prompt_len and cached_len of each formal row."""
+        if self._predicted is not None:
+            for rank in range(self._spec.dp_ranks):
+                yield from ((r.task, r.prompt_len, r.cached_len) for r in self.rows("formal", rank, 0))
+            return
+        table = self.table
+        columns = (table.request_class.tolist(), table.body_len.tolist(), table.cached_len.tolist())
+        for number, body_len, cached_len in zip(*columns, strict=True):
+            yield number, self.classes[number].prompt_len(body_len), cached_len
 
     @cached_property
     def table(self) -> Table:
@@ -283,6 +296,12 @@ class Population:
         )
 
     def _prefix(self, of: RequestClass, path: Path, tokens: int) -> Segment:
+        key = (path, tokens)
+        if key not in self._prefixes:
+            self._prefixes[key] = self._make_prefix(of, path, tokens)
+        return self._prefixes[key]
+
+    def _make_prefix(self, of: RequestClass, path: Path, tokens: int) -> Segment:
         groups = path[1:]
         named = (of.name,) if of.name else ()
         first = groups[0] * len(self.classes) + of.number
@@ -295,6 +314,11 @@ class Population:
 
     def group_name(self, path: Path) -> str:
         """Return the name of a prefix, as rows carry it: all, r03, g0007, or a chain of them."""
+        if path not in self._names:
+            self._names[path] = self._make_name(path)
+        return self._names[path]
+
+    def _make_name(self, path: Path) -> str:
         of = self.classes[path[0]]
         letters = {"all": "all", "rank": "r{:02d}", "group": "g{:04d}"}
         names = [letters[level.shared_by].format(g) for level, g in zip(of.levels, path[1:], strict=False)]

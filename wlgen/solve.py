@@ -42,11 +42,10 @@ def _promises(spec: Spec, population: Population) -> Promises:
     """Return the three promises of the formal rows, as ratios of prompt_len."""
     cached = prompt = 0
     least, asked = 1.0, 0.0
-    for rank in range(spec.dp_ranks):
-        for row in population.rows("formal", rank, 0):
-            cached, prompt = cached + row.cached_len, prompt + row.prompt_len
-            least = min(least, row.cached_len / row.prompt_len)
-            asked += _configured(spec.requests[row.task], row.prompt_len) * row.prompt_len
+    for number, prompt_len, cached_len in population.reuse():
+        cached, prompt = cached + cached_len, prompt + prompt_len
+        least = min(least, cached_len / prompt_len)
+        asked += _configured(spec.requests[number], prompt_len) * prompt_len
     first = spec.requests[0].cached
     alike = len(spec.requests) == 1 and (first.min_ratio or first.aggregate) is not None
     configured = _configured(spec.requests[0], 1) if alike else asked / prompt
