@@ -44,10 +44,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 ) -> None:
     """Audit a run: join its results to the rows of the set and check each promise for each request.
 
-    Every row sent once and none foreign, no failure and no hidden retry, the text unchanged, prompt and
-    output tokens exact, cached tokens at least the bound of its class and equal to the plan, an aggregate
-    within its tolerance. Exit 0 when all promises hold, 1 with findings, 2 where the set or the results
-    cannot be used.
+    Every row sent once and none foreign, no failure, no retry that the client records, text and tokens exact,
+    cached tokens at least the bound and equal to the plan. Exit 0 all hold, 1 findings, 2 unusable input.
     """
     from wlgen.audit import audit, parse_rounds, parse_splits
     from wlgen.disk import check_output

@@ -55,8 +55,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 
     Says what the engine will report as cached for every request, checked against the engines' own code:
     least, 1 % point, median, mean and aggregate, by split and rank, the working set of each rank, and under a
-    capacity who is evicted. Each request ends before its rank's next one begins. Exit 0 when every check
-    and formal row of a set meets its bound, 1 otherwise.
+    capacity who is evicted. Each request ends before its rank's next begins. Exit 0 where every bound is met.
     """
     from wlgen.commands._replay_text import report_json, report_lines
     from wlgen.replay import replay
