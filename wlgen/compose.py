@@ -9,7 +9,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import orjson
@@ -140,8 +140,11 @@ def id_runs(framing: Framing, pieces: Sequence[Sequence[Piece]]) -> list[Ids]:
     return runs
 
 
+@lru_cache(maxsize=256)
 def _ids(gap: tuple[int, ...]) -> Ids:
-    return np.array(gap, dtype=np.uint32)
+    ids = np.array(gap, dtype=np.uint32)
+    ids.flags.writeable = False
+    return ids
 
 
 def _little_endian(ids: Ids) -> bytes:

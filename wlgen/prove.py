@@ -7,7 +7,7 @@ own part; where its pre-tokenizer does not split every join of atoms, over each 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
@@ -23,24 +23,24 @@ from wlgen.plan import Segment
 from wlgen.streams import Coordinates
 from wlgen.tasks import Task
 
-MARGIN = 80  # characters on each side of a seam, about 16 tokens
+MARGIN = 40  # characters on each side of a seam, about 8 tokens
 OWN_MARGIN = 512  # characters before a row's own part, of any text: there may be no space to cut at
 AGREED = 16  # tokens of them that must be as planned
 WHOLE_ROWS = 3  # of each split, beside the first with each prefix, as long as they have at most
 WHOLE_TOKENS = 150_000
-BATCH_CHARACTERS = 4_000_000  # handed to the tokenizer at a time
+BATCH_CHARACTERS = 1_000_000  # handed to the tokenizer at a time
 
 
 class _Expected(NamedTuple):
     """The ids of a queued text: `after`, or with `before` a suffix of it and a prefix of `after`.
 
-    ends: the text's ids end with `after`.
+    row_id: what the text is of. row: kept where the text's ids end with `after`, to be encoded whole in doubt.
     """
 
-    row: Composed
+    row_id: str
     before: Ids | None
     after: Ids
-    ends: bool = False
+    row: Composed | None = None
 
 
 class Prover:
@@ -55,12 +55,13 @@ class Prover:
         self._hygiene = Hygiene(lexicon.encoding)
         self._isolated = isolates(lexicon)
         self._by_atoms = all(task.proved for task in tasks) and self._isolated
-        self._siblings: dict[tuple[object, ...], object] = {}
+        self._points: dict[tuple[object, ...], int] = {}
+        self._siblings: dict[tuple[int, ...], Coordinates] = {}
         self._clean: set[Segment] = set()
         self._prefixes: dict[Coordinates, int] = {}
         self._joined: set[tuple[Segment | None, Segment | None]] = set()
         self._counts: Counter[str] = Counter()
-        self._queue: list[tuple[str, _Expected]] = []
+        self._queue: defaultdict[str, list[_Expected]] = defaultdict(list)
         self._queued = 0
         self._pool = ThreadPoolExecutor(1)
         self._running: list[Future[None]] = []
@@ -73,7 +74,7 @@ class Prover:
         if self._wants_whole(row):
             self._counts["whole rows"] += 1
             self._joined.update(pairwise(segment for _, segment in _text_runs(row)))
-            self._ask(self._encoding.render(row.messages), _Expected(row, None, row.prompt_ids))
+            self._ask(self._encoding.render(row.messages), _Expected(row.plan.id, None, row.prompt_ids))
         elif self._by_atoms:
             self._ask_seams(row)
         else:
@@ -105,19 +106,20 @@ class Prover:
         path: tuple[object, ...] = ()
         for message in row.pieces:
             for piece in message:
+                point = self._points.setdefault(path, len(self._points))
                 stream = piece.segment.stream
                 opening = piece.ids[: 2 if self._crowded else 1].tolist()
-                if self._siblings.setdefault((path, *opening), stream) != stream:
+                if self._siblings.setdefault((point, *opening), stream) != stream:
                     expected = "first tokens that no other row has behind the same prefix"
                     raise error(f"row {row.plan.id}", expected=expected, found=repr(piece.text[:40]))
-                path = (*path, stream, piece.segment.tokens)
-            path = (*path, "next message")
+                path = (point, stream, piece.segment.tokens)
+            path = (path, "next message")
 
     def _check_text(self, row: Composed) -> None:
-        for message, composed in zip(row.messages, row.pieces, strict=True):
-            new = [piece for piece in composed if piece.segment not in self._clean]
+        for pieces in row.pieces:
+            new = [piece for piece in pieces if piece.segment not in self._clean]
             self._clean.update(piece.segment for piece in new if piece.segment.kept)
-            ends = message.content[:1] + message.content[-1:]
+            ends = pieces[0].text[:1] + pieces[-1].text[-1:]
             faults = (self._hygiene.fault(text) for text in (ends, *(p.text.strip() for p in new)))
             fault = next(filter(None, faults), None)
             if fault:
@@ -126,10 +128,13 @@ class Prover:
 
     def _wants_whole(self, row: Composed) -> bool:
         """Whether a row is re-encoded whole: the first with each prefix, and a few of each split."""
-        segments = [p.segment for m in row.pieces for p in m]
-        prefixes = [s for s in segments if s.kind == "prefix" or (s.kept and not self._by_atoms)]
-        new = [s for s in prefixes if self._prefixes.get(s.stream, 0) < s.tokens]
-        self._prefixes.update((s.stream, s.tokens) for s in new)
+        new = False
+        for segment in (piece.segment for message in row.pieces for piece in message if piece.segment.kept):
+            if segment.kind == "block" and self._by_atoms:
+                continue
+            if self._prefixes.get(segment.stream, 0) < segment.tokens:
+                self._prefixes[segment.stream] = segment.tokens
+                new = True
         done = self._counts[row.plan.split]
         few = done == 0 or (done < WHOLE_ROWS and (done + 1) * row.plan.prompt_len <= WHOLE_TOKENS)
         if new or few or not self._isolated:
@@ -145,11 +150,11 @@ class Prover:
                 if (one, other) in self._joined:
                     continue  # another row has the very same seam
                 self._joined.add((one, other))
-            beyond = "".join(text for text, _ in runs[i + 2 : i + 3])
+            beyond = runs[i + 2][0] if i + 2 < len(runs) else ""
             self._counts["seams"] += 1
             window = _end_of(left) + (_start_of(right) if len(right) > MARGIN else right + _start_of(beyond))
             after = np.concatenate([run[:MARGIN] for run in ids[i + 1 : i + 3]])
-            self._ask(window, _Expected(row, ids[i][-MARGIN:], after))
+            self._ask(window, _Expected(row.plan.id, ids[i][-MARGIN:].copy(), after))
 
     def _ask_own(self, row: Composed) -> None:
         """Queue what follows the shared prefix, with the prefix's end: its whole row has proved the rest."""
@@ -160,31 +165,34 @@ class Prover:
         text = runs[first - 1][0][-OWN_MARGIN:] + "".join(text for text, _ in runs[first:])
         after = np.concatenate([ids[first - 1][-AGREED:], *ids[first:]])
         self._counts["seams"] += 1
-        self._ask(text, _Expected(row, None, after, ends=True))
+        self._ask(text, _Expected(row.plan.id, None, after, row))
 
     def _ask(self, text: str, expected: _Expected) -> None:
-        self._queue.append((text, expected))
+        self._queue[text].append(expected)
         self._queued += len(text)
         if self._queued > BATCH_CHARACTERS:
             self._flush()
 
     def _flush(self) -> None:
-        batch, self._queue, self._queued = self._queue, [], 0
+        batch, self._queue, self._queued = self._queue, defaultdict(list), 0
         if batch:
             self._running = [r for r in self._running if not r.done() or r.result() is not None]
             while len(self._running) > 1:  # memory stays flat: two batches at most
                 self._running.pop(0).result()
             self._running.append(self._pool.submit(self._confirm, batch))
 
-    def _confirm(self, batch: list[tuple[str, _Expected]]) -> None:
-        encoded = self._encoding.tokenizer.encode_batch_fast([t for t, _ in batch], add_special_tokens=False)
-        for (text, expected), found in zip(batch, encoded, strict=True):
-            if _agrees(np.array(found.ids, dtype=np.uint32), expected):
-                continue
-            # Where a margin begins inside a long run of digits, say, its tokens are others than in the text.
-            row = expected.row
-            if not (expected.ends and self._encoding.prompt_ids(row.messages) == row.prompt_ids.tolist()):
-                raise _drifted(row.plan.id, text, self._encoding.name)
+    def _confirm(self, batch: dict[str, list[_Expected]]) -> None:
+        encoded = self._encoding.tokenizer.encode_batch_fast(list(batch), add_special_tokens=False)
+        for (text, all_expected), encoding in zip(batch.items(), encoded, strict=True):
+            found = encoding.ids
+            for expected in all_expected:
+                if _agrees(found, expected) or self._agrees_whole(expected.row):
+                    continue
+                raise _drifted(expected.row_id, text, self._encoding.name)
+
+    def _agrees_whole(self, row: Composed | None) -> bool:
+        """Whether a row in doubt is as planned: a margin inside a run of digits, say, is encoded otherwise."""
+        return row is not None and self._encoding.prompt_ids(row.messages) == row.prompt_ids.tolist()
 
 
 def _text_runs(row: Composed) -> list[tuple[str, Segment | None]]:
@@ -218,16 +226,17 @@ def isolates(lexicon: Lexicon) -> bool:
     return all(len(p) == 1 for p in alone.values()) and pieces("".join(chain)) == [alone[t][0] for t in chain]
 
 
-def _agrees(found: Ids, expected: _Expected) -> bool:
+def _agrees(found: list[int], expected: _Expected) -> bool:
+    after = expected.after.tolist()
     if expected.before is None:
-        return bool(np.array_equal(found[-len(expected.after) :] if expected.ends else found, expected.after))
+        return (found[-len(after) :] if expected.row else found) == after
     # A window starts where its text was cut, so its first token proves nothing. The seam stands where the
     # rest of the window is the start of `after`: at its end where nothing follows (a raw prompt's tail).
-    seams = np.flatnonzero(found == expected.after[0]).tolist() if len(expected.after) else [len(found)]
+    before = expected.before.tolist()
+    seams = [i for i, token in enumerate(found) if token == after[0]] if after else [len(found)]
     for seam in seams:
         left, right = found[1:seam], found[seam:]
-        before = expected.before[len(expected.before) - len(left) :] if len(left) else left
-        if np.array_equal(right, expected.after[: len(right)]) and np.array_equal(left, before):
+        if right == after[: len(right)] and left == before[len(before) - len(left) :]:
             return True
     return False
 
