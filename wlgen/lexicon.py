@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from wlgen import words as english
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
-from wlgen.pages import ceil_to
 from wlgen.streams import Coordinates, below, permutation, words
 
 MOST_WORDS = 2000
@@ -66,32 +65,41 @@ class Context:
 
 
 class Leads:
-    """First tokens of streams in a fixed order, each candidate encoded only when it is reached."""
+    """First tokens of streams in a fixed order, each candidate encoded only when it is reached.
+
+    Ordinals from 0 count from the front, negative ones from the back as in a list: the two sides meet only
+    when every lead is in use.
+    """
 
     def __init__(self, candidates: list[str], check: Callable[[list[str]], list[Atom]]) -> None:
         self._candidates = candidates
         self._check = check
         self._blocks: dict[int, list[Atom]] = {}
+        numbers = range(-(-len(candidates) // BLOCK))
+        self._front: tuple[list[Atom], Iterator[int]] = ([], iter(numbers))
+        self._back: tuple[list[Atom], Iterator[int]] = ([], reversed(numbers))
 
     def at(self, ordinal: int) -> tuple[Atom, int]:
-        """Return a stream's lead, and how often its side has used up every lead before it.
+        """Return a stream's lead, and how often its side has used up every lead before it."""
+        place = ordinal if ordinal >= 0 else -1 - ordinal
+        atoms = self._up_to(place, front=ordinal >= 0)
+        if not atoms:
+            raise _too_small("words that can start a stream", "none")
+        return atoms[place % len(atoms)], place // len(atoms)
 
-        Ordinals from 0 count from the front, negative ones from the back as in a list: the two sides meet
-        only when every lead is in use.
-        """
-        blocks = range(-(-len(self._candidates) // BLOCK))
-        left = ordinal if ordinal >= 0 else -1 - ordinal
-        turn = 0
-        while True:
-            start = left
-            for block in blocks if ordinal >= 0 else reversed(blocks):
-                atoms = self._block(block)
-                if left < len(atoms):
-                    return atoms[left if ordinal >= 0 else -1 - left], turn
-                left -= len(atoms)
-            if left == start:
-                raise _too_small("words that can start a stream", "none")
-            turn, left = 1 + left // (start - left), left % (start - left)
+    def suffice(self, least: int, most: int) -> bool:
+        """Whether each ordinal from `least` to `most`, in so far as there are, has a lead of its own."""
+        front, back = max(0, most + 1), max(0, -least)
+        atoms = self._up_to(front - 1, front=True)[:front] + self._up_to(back - 1, front=False)[:back]
+        return len({atom.id for atom in atoms}) == front + back
+
+    def _up_to(self, place: int, *, front: bool) -> list[Atom]:
+        """Return the leads of a side in order, up to a place at least, or all of them."""
+        atoms, numbers = self._front if front else self._back
+        while len(atoms) <= place and (number := next(numbers, None)) is not None:
+            block = self._block(number)
+            atoms += block if front else reversed(block)
+        return atoms
 
     def _block(self, number: int) -> list[Atom]:
         if number not in self._blocks:
@@ -173,27 +181,26 @@ class Lexicon:
         whole, rest = divmod(tokens, english.SENTENCE_TOKENS)
         ids, texts = self.bank
         chosen = below(words(stream, whole + 1), BANK)
-        sentences = self._sentences
-        text = "".join([sentences[i] for i in chosen[:whole].tolist()])
+        *full, last = chosen.tolist()
         return Chunk(
             ids=ids[chosen].reshape(-1)[:tokens],
-            text=text + "".join(texts[chosen[whole]][:rest]),
+            text="".join([*map(self._sentences.__getitem__, full), *texts[last][:rest]]),
         )
 
     def prose_to_stop(self, stream: Coordinates, tokens: int) -> Chunk:
         """Return `tokens` tokens of sentences; the last lacks its full stop, and the first its start."""
-        whole = ceil_to(tokens + 1, english.SENTENCE_TOKENS)
-        cut = whole - 1 - tokens
-        ids, texts = self.bank
-        chosen = below(words(stream, whole // english.SENTENCE_TOKENS), BANK)
-        kept = ids[chosen].reshape(-1)[cut:-1]
-        text = "".join([self._sentences[i] for i in chosen.tolist()])
-        text = text[sum(map(len, texts[chosen[0]][:cut])) : -len(texts[chosen[-1]][-1])]
-        mark = texts[chosen[0]][cut]
-        if mark in self.marks:  # behind the ":" of a lead, ":," would be one token
-            kept[0] = self.words[0].id
-            text = self.words[0].text + text[len(mark) :]
-        return Chunk(ids=kept, text=text)
+        cut, whole = -(tokens + 1) % english.SENTENCE_TOKENS, -(-(tokens + 1) // english.SENTENCE_TOKENS)
+        bank, texts = self.bank
+        chosen = below(words(stream, whole), BANK)
+        ids = bank[chosen].reshape(-1)[cut:-1]
+        first, *full = chosen.tolist()
+        start = texts[first][cut:]
+        text = "".join([*start, *map(self._sentences.__getitem__, full)])
+        text = text[: -len(texts[full[-1] if full else first][-1])]
+        if start[0] in self.marks:  # behind the ":" of a lead, ":," would be one token
+            ids[0] = self.words[0].id
+            text = self.words[0].text + text[len(start[0]) :]
+        return Chunk(ids=ids, text=text)
 
     def random_words(self, stream: Coordinates, tokens: int) -> Chunk:
         """Return the first `tokens` tokens of a stream of uniformly random words."""

@@ -23,6 +23,13 @@ def crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
     is too small to tell two rows apart by two tokens, or two prefixes by one, or where one token more would
     be a page more.
     """
+    least, most = plan.ordinals()
+    if all(leads.suffice(least, most) for leads in (lexicon.start_leads, lexicon.inner_leads)):
+        return 0
+    return _crowded_rows(plan, lexicon)
+
+
+def _crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
     rule = plan.spec.cache
     begun: dict[tuple[object, ...], object] = {}
     crowded = 0

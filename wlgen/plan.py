@@ -96,6 +96,13 @@ class RowSource(Protocol):
         """Yield them in the order of their file, each the same whatever the counts."""
         ...
 
+    def ordinals(self) -> tuple[int, int]:
+        """Return bounds of every segment's ordinal, the least and the greatest.
+
+        Streams that begin at one point have ordinals of their own.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -125,6 +132,10 @@ class Plan:
         yield from (("seed", rank, 0) for rank in ranks)
         for round_ in range(self.spec.rounds):
             yield from ((split, rank, round_) for split in SPLITS[1:] for rank in ranks)
+
+    def ordinals(self) -> tuple[int, int]:
+        """Return bounds of every segment's ordinal, the least and the greatest."""
+        return self.source.ordinals()
 
     def counts(self) -> dict[str, dict[str, Any]]:
         """Return the rows of each split in one round, as the manifest keeps them."""

@@ -102,6 +102,16 @@ class Population:
                 row = make(primed[which], turn, index, rank, round_)
                 yield row if held is None else replace(row, cached_len=held.send(row))
 
+    def ordinals(self) -> tuple[int, int]:
+        """Return bounds of every segment's ordinal, the least and the greatest."""
+        formal = max(self.table.number, default=0)
+        turns = max(self._per_rank("seed"), self._per_rank("check"))
+        extra = turns * len(self.classes) * self._spec.dp_ranks
+        branch = (1 + max(max(path[1:], default=0) for path in self.table.paths)) * len(self.classes)
+        places = (("formal", formal), ("seed", extra), ("check", extra), ("branch", branch))
+        found = [sibling(k, p, round_) for k, p in places for round_ in range(self._spec.rounds)]
+        return min(found), max(found)
+
     def _primed(self, split: Split, rank: int) -> list[_Primed]:
         """Return the prefixes that a rank's seeds prime, or its checks prove.
 

@@ -16,12 +16,13 @@ from wlgen.cache_rules import CacheRule
 from wlgen.cache_rules._replay import new_cache
 from wlgen.encodings import Framing
 from wlgen.errors import error
-from wlgen.plan import Plan, RowPlan, Segment
+from wlgen.plan import Plan, RowPlan
 from wlgen.streams import Coordinates
 
 Ids = NDArray[np.uint32]
 FIRST = 1 << 21  # above every id of a vocabulary
 INNER, END = FIRST - 2, FIRST - 1  # the tokens of a stream behind its first; the end of an answer
+_NO_TEXT = np.array([END], dtype=np.uint32)
 
 
 class Predictor:
@@ -47,26 +48,30 @@ class Predictor:
         return [match.cached_len for match in matches]
 
     def _ids(self, row: RowPlan) -> Ids:
-        gaps = self._frame(tuple(m.role for m in row.messages)).ids
-        runs = [np.array(gaps[0], dtype=np.uint32)]
-        for message, gap in zip(row.messages, gaps[1:], strict=True):
-            runs += [self._run(segment) for segment in message.segments]
-            runs.append(np.array(gap, dtype=np.uint32))
-        return np.concatenate(runs)
+        head, *gaps = self._frame(tuple(m.role for m in row.messages)).ids
+        ids = np.full(row.prompt_len, INNER, dtype=np.uint32)
+        at = len(head)
+        ids[:at] = head
+        for message, gap in zip(row.messages, gaps, strict=True):
+            for segment in message.segments:
+                ids[at] = self._first(segment.stream)
+                at += segment.tokens
+            ids[at : at + len(gap)] = gap
+            at += len(gap)
+        return ids
 
-    def _run(self, segment: Segment) -> Ids:
-        run = np.full(segment.tokens, INNER, dtype=np.uint32)
-        run[:1] = FIRST + self._starts.setdefault(segment.stream, len(self._starts))
-        return run
+    def _first(self, stream: Coordinates) -> int:
+        return FIRST + self._starts.setdefault(stream, len(self._starts))
 
     def _answer(self, row: RowPlan, answer_len: int) -> Ids:
         """Return the ids of what the model is taken to answer: the session's next message, or no text's."""
         if answer_len:
             *session, number = row.messages[-1].segments[-1].stream
-            stream = (*session, int(number) + 1)
-            answer = self._run(Segment(stream=stream, ordinal=0, tokens=answer_len, kind="message"))
-            return np.append(answer, np.uint32(END))  # which is sampled and never computed
-        return np.array([END], dtype=np.uint32)
+            answer = np.full(answer_len + 1, INNER, dtype=np.uint32)
+            answer[0] = self._first((*session, int(number) + 1))
+            answer[-1] = END  # which is sampled and never computed
+            return answer
+        return _NO_TEXT
 
 
 def gate(plan: Plan) -> None:

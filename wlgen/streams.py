@@ -59,6 +59,5 @@ def permutation(coordinates: Coordinates, count: int) -> NDArray[np.int64]:
 
 def _key(coordinates: Coordinates) -> Words:
     # The separator and the type letter keep ("a", 1) and ("a1",) or ("a", "1") apart.
-    text = "\x1f".join(f"{type(c).__name__[0]}{c}" for c in coordinates)
-    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-    return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
+    text = "\x1f".join([f"s{c}" if isinstance(c, str) else f"i{c}" for c in coordinates])
+    return np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), dtype="<u8")

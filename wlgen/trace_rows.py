@@ -73,6 +73,12 @@ class TraceRows:
             shared_len, cached_len = self._reuse[n]
             yield replace(self._row(n, round_), shared_len=shared_len, cached_len=cached_len)
 
+    def ordinals(self) -> tuple[int, int]:
+        """Return bounds of every segment's ordinal, the least and the greatest."""
+        most = max((place for line in self.lines for place in line.places), default=0)
+        found = [sibling("formal", most, round_) for round_ in range(self._spec.rounds)]
+        return min(found), max(found)
+
     def promises(self) -> Promises:
         """Return the promises: no bound, and what each row finds of the rows before it."""
         cached = [cached for _, cached in self._reuse]
