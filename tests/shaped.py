@@ -15,7 +15,8 @@ from oracle import server_ids, shared
 from sets import content_of
 
 from wlgen import spec_file
-from wlgen.build import build, load_encoding
+from wlgen.blueprint import load_encoding
+from wlgen.build import build
 from wlgen.cache_rules import PrefixCache
 from wlgen.cache_rules._replay import new_cache
 from wlgen.plan import Plan
@@ -56,6 +57,21 @@ def plan_of(**changes: Any) -> Plan:
     """Return the plan alone, without the words of a lexicon."""
     spec = spec_of(**changes)
     return solve(spec, load_encoding(spec), lambda *_: 2)
+
+
+def clashes(plan: Plan) -> list[str]:
+    """Return the rows with an ordinal out of bounds, or that of another stream which begins there."""
+    (least, most), begun, found = plan.ordinals(), {}, []
+    for row in (row for file in plan.files() for row in plan.rows(*file)):
+        path: tuple[object, ...] = ()
+        for message in row.messages:
+            for segment in message.segments:
+                same = begun.setdefault((path, segment.ordinal), segment.stream) == segment.stream
+                if not (same and least <= segment.ordinal <= most):
+                    found.append(row.id)
+                path = (*path, segment.stream, segment.tokens)
+            path = (*path, "next message")
+    return found
 
 
 def rows_of(workload: Workload, *splits: str) -> list[Row]:

@@ -19,13 +19,12 @@ cache_rules disk journal places readers registry shapes
 encodings figures results server_replies simulate spec validate yaml_nodes
 grammar hit_figures hygiene inputs lexicon request_lines rule_choice server_api spec_checks workload
 classes exporters findings plan preflight reencode schedule tasks
-conversation diagnosis export_folder join openings pictures predict sharing spec_file table
+conversation diagnosis evidence export_folder join openings pictures predict sharing spec_file table
 audited compose infer_rule population prepare_causes prepared refusals trace_rows
-class_promises
-audit fitting preparation prove report solve store
-build probe verify
-outline prepare recall
-export_rows outline_text rehearse replay_input
+class_promises fitting preparation prove report solve store
+audit blueprint probe verify
+jobs outline prepare recall
+build export_rows outline_text rehearse replay_input
 export replay
 commands
 cli

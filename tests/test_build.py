@@ -14,7 +14,8 @@ from oracle import broken_promises
 from sets import chat, spec_of, wordy
 
 from wlgen import spec_file
-from wlgen.build import Built, blueprint, build
+from wlgen.blueprint import blueprint
+from wlgen.build import Built, build
 from wlgen.errors import WlgenError
 from wlgen.spec import Spec
 from wlgen.verify import verify

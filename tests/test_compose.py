@@ -10,7 +10,7 @@ from oracle import server_ids, shared
 from sets import chat, raw, spec_of
 
 from wlgen import compose
-from wlgen.build import Blueprint, blueprint, load_encoding
+from wlgen.blueprint import Blueprint, blueprint, load_encoding
 from wlgen.compose import Composed
 from wlgen.workload import SPLITS
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from wlgen import spec_file
-from wlgen.build import blueprint
+from wlgen.blueprint import blueprint
 from wlgen.cli import app
 from wlgen.encodings import Encoding, deepseek_v4
 from wlgen.plan import Plan, RowPlan

@@ -8,7 +8,7 @@ import pytest
 from sets import chat, family, raw, spec_of
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from wlgen.build import load_encoding
+from wlgen.blueprint import load_encoding
 from wlgen.encodings import Encoding, Framing
 from wlgen.errors import WlgenError
 from wlgen.lexicon import BANK, Atom, Chunk, Leads, Lexicon

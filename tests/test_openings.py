@@ -9,7 +9,8 @@ import pytest
 from oracle import broken_promises, read_rows, server_ids, shared
 from sets import chat, framed, raw, spec_of, wordy
 
-from wlgen.build import blueprint, build, load_encoding
+from wlgen.blueprint import blueprint, load_encoding
+from wlgen.build import build
 from wlgen.errors import WlgenError
 from wlgen.lexicon import Lexicon
 from wlgen.openings import crowded_rows, opening

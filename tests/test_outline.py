@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from sets import spec_of, wordy
 
-from wlgen.build import blueprint, build
+from wlgen.blueprint import blueprint
+from wlgen.build import build
 from wlgen.outline import outline
 from wlgen.outline_text import lines
 from wlgen.spec import Spec

@@ -12,11 +12,13 @@ from sets import chat, family, raw, spec_of
 from tokenizers import AddedToken, Tokenizer
 
 from wlgen import compose
-from wlgen.build import Blueprint, blueprint, build, load_encoding
+from wlgen.blueprint import Blueprint, blueprint
+from wlgen.build import build
 from wlgen.compose import Composed, Piece
 from wlgen.errors import WlgenError
-from wlgen.lexicon import Chunk, Lexicon
-from wlgen.prove import Prover, isolates
+from wlgen.evidence import Evidence, method_of
+from wlgen.lexicon import Chunk
+from wlgen.prove import Prover
 from wlgen.workload import SPLITS
 
 Change = Callable[[Composed], Composed]
@@ -27,18 +29,18 @@ def rows_of(ready: Blueprint) -> list[Composed]:
     return [composer.compose(plan) for s in SPLITS for r in ranks for plan in ready.plan.rows(s, r)]
 
 
-def prover_of(ready: Blueprint) -> Prover:
-    return Prover(ready.lexicon, ready.tasks, crowded=ready.crowded)
-
-
 def proof(
     ready: Blueprint, change: Change = lambda row: row, at: str = "formal-r01-000002"
 ) -> dict[str, Any]:
     """Prove the rows of a plan, one of them changed."""
-    prover = prover_of(ready)
-    for row in rows_of(ready):
-        prover.add(change(row) if row.plan.id == at else row)
-    return prover.finish()
+    method = method_of(ready.lexicon, ready.tasks)
+    evidence, rows = Evidence(method), rows_of(ready)
+    whole = evidence.whole(row.plan for row in rows)
+    prover = Prover(ready.lexicon, method, crowded=ready.crowded)
+    for row in rows:
+        prover.add(change(row) if row.plan.id == at else row, whole=row.plan.id in whole)
+    prover.finish()
+    return evidence.proof()
 
 
 def told(row: Composed, text: str | None = None, ids: list[int] | None = None) -> Composed:
@@ -49,32 +51,12 @@ def told(row: Composed, text: str | None = None, ids: list[int] | None = None) -
     return replace(row, pieces=((*row.pieces[0][:-1], piece),))
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("chatml", True),
-        ("llama3", True),
-        ("plain", True),
-        ("bert", True),
-        ("llama2", False),
-        ("gemma", False),
-        ("mistral", False),
-    ],
-)
-def test_words_are_isolated_by_tokenizers_that_split_before_they_merge(name, expected):
-    assert isolates(Lexicon(load_encoding(spec_of(encoding=chat(name))), 1)) is expected
-
-
-def test_deepseek_isolates_words():
-    assert isolates(Lexicon(load_encoding(spec_of(encoding={"name": "deepseek-v4"})), 1))
-
-
 @pytest.mark.parametrize("prefix", [{"shared_by": "all"}, {"shared_by": "group", "groups": 3}])
 def test_the_proof_counts_what_was_encoded(prefix):
     ready = blueprint(spec_of(prefix=prefix, formal={"total": 12}))
     rows, groups = len(rows_of(ready)), prefix.get("groups", 1)
     found = proof(ready)
-    assert (found["method"], found["prefixes"], found["rows_that_share_a_lead"]) == ("atoms", groups, 0)
+    assert (found["method"], found["prefixes"]) == ("atoms", groups)
     assert found["whole_rows"] >= max(groups, 3 * 2)
     assert found["seams"] == 2 * (rows - found["whole_rows"])  # the prefix's and the tail's
 

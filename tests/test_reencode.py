@@ -10,7 +10,7 @@ import pytest
 from sets import chat, raw, spec_of
 
 from wlgen import reencode
-from wlgen.build import blueprint, load_encoding
+from wlgen.blueprint import blueprint, load_encoding
 from wlgen.encodings import Encoding, Message
 from wlgen.reencode import Reencoder
 from wlgen.workload import SPLITS, Row

@@ -13,11 +13,12 @@ import pytest
 from sets import spec_of
 
 from wlgen import disk
-from wlgen.build import Blueprint, blueprint, build
+from wlgen.blueprint import Blueprint, blueprint
+from wlgen.build import build
 from wlgen.compose import Composed
 from wlgen.disk import writing
 from wlgen.errors import WlgenError
-from wlgen.store import Staging, row_line
+from wlgen.store import Staging, row_line, write_rows
 from wlgen.workload import Workload, open_workload, parse_row
 
 pytestmark = pytest.mark.usefixtures("small_bank")
@@ -74,7 +75,7 @@ def test_nothing_is_left_but_the_set(built):
 
 def write_and_fail(output: Path, ready: Blueprint, failure: BaseException) -> None:
     with Staging(output, "small") as staging:
-        staging.write("formal/rank-00.jsonl", rows_of(ready))
+        write_rows(staging.new, "formal/rank-00.jsonl", rows_of(ready))
         raise failure
 
 
@@ -169,7 +170,7 @@ def test_the_end_of_a_build_does_not_take_away_the_next_ones_place(tmp_path, rea
         with pytest.raises(WlgenError, match="one build at a time"), Staging(tmp_path, "small"):
             pass
     with Staging(tmp_path, "small") as second:
-        second.write("formal/rank-00.jsonl", rows_of(ready))
+        write_rows(second.new, "formal/rank-00.jsonl", rows_of(ready))
 
 
 def test_a_place_that_holds_other_things_is_refused_and_left(tmp_path):
@@ -215,7 +216,7 @@ def write_to_a_full_disk(output: Path, rows: Iterator[Composed]) -> None:
         target = output / ".small.building" / "new" / "formal"
         target.mkdir()
         (target / "rank-00.jsonl").symlink_to("/dev/full")
-        staging.write("formal/rank-00.jsonl", rows)
+        write_rows(staging.new, "formal/rank-00.jsonl", rows)
 
 
 def test_a_full_disk_is_refused_and_leaves_nothing(tmp_path, ready):
@@ -259,7 +260,7 @@ def test_large_and_small_buffers_write_the_same_bytes(tmp_path, ready, monkeypat
     for size in (1, 1000, 4 << 20):
         monkeypatch.setattr(disk, "BUFFER", size)
         with Staging(tmp_path, "small") as staging:
-            proof = staging.write("formal/rank-00.jsonl", rows_of(ready))
+            proof = write_rows(staging.new, "formal/rank-00.jsonl", rows_of(ready))
             written.append((proof, (tmp_path / ".small.building" / "new" / proof.path).read_bytes()))
     assert written[0] == written[1] == written[2]
     assert written[0][0].rows == 2

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from oracle import shared
 from sets import chat, raw
-from shaped import ids_of, promises, replayed, retold, rewrite, rows_of
+from shaped import clashes, ids_of, promises, replayed, retold, rewrite, rows_of
 
 from wlgen import spec_file
-from wlgen.build import build, load_encoding
+from wlgen.blueprint import load_encoding
+from wlgen.build import build
 from wlgen.errors import WlgenError
 from wlgen.plan import Plan
 from wlgen.solve import solve
@@ -149,6 +150,7 @@ def test_a_later_round_of_a_trace_shares_nothing_with_the_first(tmp_path):
         for other in (other for other in rows if other["round"] == 1):
             assert shared(ids_of(workload, row), ids_of(workload, other)) == 0
     assert [found for _, found in replayed(workload)] == [row["cached_len"] for row in rows]
+    assert clashes(plan_of(tmp_path, lines_of(SMALL), rounds=2)) == []
 
 
 @pytest.mark.parametrize(

@@ -2,59 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wlgen import encodings, registry, spec_file, tasks
-from wlgen.compose import Composed, Composer
+from wlgen import spec_file
+from wlgen.blueprint import Blueprint, blueprint, content_sha256, load_encoding
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
-from wlgen.lexicon import Lexicon
-from wlgen.openings import crowded_rows
-from wlgen.plan import LEAD, Plan
+from wlgen.evidence import Evidence, method_of
+from wlgen.jobs import Jobs, share_out
+from wlgen.plan import File, Plan
 from wlgen.predict import gate
-from wlgen.prove import Prover
 from wlgen.solve import solve
-from wlgen.spec import Kind, Spec
+from wlgen.spec import Spec
 from wlgen.store import Staging
-from wlgen.tasks import Task
 from wlgen.workload import (
     FORMAT,
     FileProof,
     Manifest,
-    Split,
     Workload,
     file_sha256,
     open_workload,
     row_file,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blueprint:
-    """A spec made ready: its encoding, lexicon, plan, and the task of each class.
-
-    crowded: rows that share their first token.
-    """
-
-    spec: Spec
-    encoding: Encoding
-    lexicon: Lexicon
-    tasks: tuple[Task, ...]
-    plan: Plan
-    crowded: int
-
-    @property
-    def content_sha256(self) -> str | None:
-        """The hash of the text that the tasks read from outside of the spec, None where they read none."""
-        return _together(task.content_sha256 for task in self.tasks)
-
-    def composer(self) -> Composer:
-        """Return a composer of the plan's rows."""
-        return Composer(self.lexicon, self.tasks, self.spec.random_seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,38 +38,19 @@ class Built:
     written: int
 
 
-def blueprint(spec: Spec, encoding: Encoding | None = None) -> Blueprint:
-    """Load what a spec names and solve its plan; WlgenError where either is impossible."""
-    encoding = encoding or load_encoding(spec)
-    lexicon = Lexicon(encoding, spec.random_seed)
-    made = tuple(_task(of.task, lexicon, spec.place) for of in spec.requests)
-    plan = solve(spec, encoding, lambda number, output_len: LEAD + made[number].least_own(output_len))
-    crowded = crowded_rows(plan, lexicon)
-    return Blueprint(spec=spec, encoding=encoding, lexicon=lexicon, tasks=made, plan=plan, crowded=crowded)
-
-
-def _task(kind: Kind, lexicon: Lexicon, place: str) -> Task:
-    task: Task = registry.load(tasks, kind.name, place=place).make(kind.options, lexicon, place=place)
-    return task
-
-
-def load_encoding(spec: Spec) -> Encoding:
-    """Load the spec's encoding."""
-    module = registry.load(encodings, spec.encoding.name, place=spec.place)
-    encoding: Encoding = module.load(spec.encoding.options, place=spec.place)
-    return encoding
-
-
 def build(
     spec: Spec,
     output: Path,
     *,
     ranks: Sequence[int] | None = None,
     rounds: Sequence[int] | None = None,
+    jobs: int | None = 1,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Built:
     """Build the set of a spec into output/<name>, or some ranks and rounds of it; what is proved is kept.
 
+    jobs: processes that share the work, None for as many as help. With more than one, a script that calls
+    this needs the guard `if __name__ == "__main__"`: each starts afresh and imports it.
     progress: called with the rows composed and the rows to compose. A failure leaves an older set as it was.
     """
     wanted = _checked("--rank", "dp_ranks", spec.dp_ranks, ranks)
@@ -109,18 +63,45 @@ def build(
         if old and plan and not _missing(plan, wanted, asked, old, kept):
             return Built(workload=old, written=0)
         ready = blueprint(spec, encoding)
-        gate(ready.plan)
         missing = _missing(ready.plan, wanted, asked, old, kept)
-        prover = Prover(ready.lexicon, ready.tasks, crowded=ready.crowded)
-        rows = _Rows(ready, prover, sum(ready.plan.count(*file) for file in missing), progress)
-        written = [staging.write(_path(file), rows.of(*file)) for file in missing]
-        proof = _added(prover.finish(), old.manifest.proof if old and kept else {})
+        written, found = _write(ready, staging.new, missing, jobs, progress)
+        proof = _added(found, old.manifest.proof if old and kept else {})
         if ready.content_sha256 is not None:
             proof["content_sha256"] = ready.content_sha256
         inputs = [staging.add(path, content) for path, content in sorted(spec.inputs.items())]
         files = [*map(staging.keep, kept.values()), *written, *inputs]
         staging.commit(manifest(ready.plan, encoding, files, proof))
     return Built(workload=open_workload(staging.final), written=len(written))
+
+
+def _write(
+    ready: Blueprint,
+    folder: Path,
+    files: Sequence[File],
+    jobs: int | None,
+    progress: Callable[[int, int], None],
+) -> tuple[list[FileProof], dict[str, Any]]:
+    """Write files below a folder and return their proofs in order, and the proof of their rows."""
+    plan, method = ready.plan, method_of(ready.lexicon, ready.tasks)
+    evidence = Evidence(method)
+    planned = (row for file in files for row in plan.rows(*file))
+    done, total = 0, sum(plan.count(*file) for file in files)
+
+    def tell(rows: int) -> None:
+        nonlocal done
+        done += rows
+        progress(done, total)
+
+    shares = share_out(plan, folder, files, method, jobs)
+    if len(shares) == 1:
+        gate(plan, shares[0].ranks)
+        proofs = shares[0].write(ready, evidence.whole(planned), tell)
+    else:
+        with Jobs(ready, shares) as processes:
+            proofs = processes.write(evidence.whole(planned), tell)
+    by_path = {proof.path: proof for proof in proofs}
+    found = {**evidence.proof(), "rows_that_share_a_lead": ready.crowded}
+    return [by_path[_path(file)] for file in files], found
 
 
 def manifest(
@@ -146,29 +127,8 @@ def manifest(
     )
 
 
-def _path(file: tuple[Split, int, int]) -> str:
+def _path(file: File) -> str:
     return row_file(*file)
-
-
-class _Rows:
-    """Composes the rows of one file after another, proves each, and tells the progress."""
-
-    def __init__(
-        self, ready: Blueprint, prover: Prover, total: int, progress: Callable[[int, int], None]
-    ) -> None:
-        self._plan = ready.plan
-        self._composer = ready.composer()
-        self._prover = prover
-        self._progress = progress
-        self._done, self._total = 0, total
-
-    def of(self, split: Split, rank: int, round_: int) -> Iterator[Composed]:
-        for plan in self._plan.rows(split, rank, round_):
-            row = self._composer.compose(plan)
-            self._prover.add(row)
-            yield row
-            self._done += 1
-            self._progress(self._done, self._total)
 
 
 def _checked(option: str, key: str, count: int, asked: Sequence[int] | None) -> Sequence[int]:
@@ -191,22 +151,7 @@ def _reusable(folder: Path, spec: Spec, encoding: Encoding) -> tuple[Workload | 
     found = old.manifest
     if found != manifest(plan, encoding, found.files, found.proof):
         return None, None
-    return (old, plan) if found.proof.get("content_sha256") == _content_sha256(spec) else (None, None)
-
-
-def _content_sha256(spec: Spec) -> str | None:
-    """Return the hash of the text that the spec's tasks read from outside of the spec, as it is now."""
-    kinds = [of.task for of in spec.requests]
-    modules = [registry.load(tasks, kind.name, place=spec.place) for kind in kinds]
-    return _together(
-        module.content_sha256(kind.options, place=spec.place)
-        for kind, module in zip(kinds, modules, strict=True)
-        if hasattr(module, "content_sha256")
-    )
-
-
-def _together(hashes: Iterable[str | None]) -> str | None:
-    return ",".join(h for h in hashes if h) or None
+    return (old, plan) if found.proof.get("content_sha256") == content_sha256(spec) else (None, None)
 
 
 def _proved(old: Workload, spec: Spec) -> dict[str, FileProof]:
@@ -228,7 +173,7 @@ def _missing(
     rounds: Sequence[int],
     old: Workload | None,
     kept: Mapping[str, FileProof],
-) -> list[tuple[Split, int, int]]:
+) -> list[File]:
     """Return the files to write: those asked for, and those of the old set where their hash is wrong."""
     listed = {file.path for file in old.manifest.files} if old else set()
     missing = []

@@ -139,7 +139,7 @@ def _tokenizer(workload: Workload) -> bytes:
     if hashlib.sha256(packaged).hexdigest() == workload.manifest.encoding["tokenizer_sha256"]:
         return packaged
     from wlgen import spec_file  # noqa: PLC0415 (a small export takes twice the time with it)
-    from wlgen.build import load_encoding  # noqa: PLC0415 (the same)
+    from wlgen.blueprint import load_encoding  # noqa: PLC0415 (the same)
 
     spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
     return load_encoding(spec).tokenizer.to_str().encode()

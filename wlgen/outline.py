@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from wlgen import spec_file
-from wlgen.build import Blueprint, load_encoding
+from wlgen.blueprint import Blueprint, load_encoding
 from wlgen.errors import WlgenError
 from wlgen.pictures import Tree, prefix_tree, stretches
 from wlgen.plan import Plan, RowPlan

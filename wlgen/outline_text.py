@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wlgen.build import Blueprint
+from wlgen.blueprint import Blueprint
 from wlgen.outline import outline
 from wlgen.refusals import in_pages
 

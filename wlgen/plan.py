@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from wlgen.encodings import Framing
 from wlgen.spec import Spec
 from wlgen.streams import Coordinates
 from wlgen.workload import SPLITS, Bound, Promises, Split
+
+File: TypeAlias = tuple[Split, int, int]
+"""A file of rows: split, rank, round."""
 
 LEAD = 2  # tokens of a stream that plan and compose keep for themselves: the lead and what follows it
 
@@ -126,7 +129,7 @@ class Plan:
         """Yield a split's rows on one rank in one round, in the order of their file."""
         return self.source.rows(split, rank, round_)
 
-    def files(self) -> Iterator[tuple[Split, int, int]]:
+    def files(self) -> Iterator[File]:
         """Yield (split, rank, round) of each file in the order they are sent; seeds are sent once."""
         ranks = range(self.spec.dp_ranks)
         yield from (("seed", rank, 0) for rank in ranks)

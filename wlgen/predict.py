@@ -6,7 +6,7 @@ share a run of ids exactly where their texts will, however many streams there ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import numpy as np
@@ -74,12 +74,12 @@ class Predictor:
         return _NO_TEXT
 
 
-def gate(plan: Plan) -> None:
-    """Replay each rank's seeds, checks and formal rows; WlgenError for one that does not find its cached_len.
+def gate(plan: Plan, ranks: Iterable[int]) -> None:
+    """Replay seeds, checks and formal rows of ranks; WlgenError for a row that does not find its cached_len.
 
     A row that may find at most so much, as in a zero set, may find less: the first one of a cold rank does.
     """
-    for rank in range(plan.spec.dp_ranks):
+    for rank in ranks:
         predictor = Predictor(plan.spec.cache, plan.frame)
         files = [(split, at, round_) for split, at, round_ in plan.files() if at == rank]
         for row in (row for file in files for row in plan.rows(*file)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wlgen import spec_file
-from wlgen.build import load_encoding
+from wlgen.blueprint import load_encoding
 from wlgen.cache_rules import Engine
 from wlgen.errors import error
 from wlgen.journal import JOURNAL, Journal

@@ -7,34 +7,30 @@ own part; where its pre-tokenizer does not split every join of atoms, over each 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import defaultdict
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from wlgen.compose import Composed, id_runs
 from wlgen.errors import WlgenError, error
+from wlgen.evidence import Join, Method, joins, shared
 from wlgen.hygiene import Hygiene
 from wlgen.lexicon import Ids, Lexicon
 from wlgen.plan import Segment
 from wlgen.streams import Coordinates
-from wlgen.tasks import Task
 
 MARGIN = 40  # characters on each side of a seam, about 8 tokens
 OWN_MARGIN = 512  # characters before a row's own part, of any text: there may be no space to cut at
 AGREED = 16  # tokens of them that must be as planned
-WHOLE_ROWS = 3  # of each split, beside the first with each prefix, as long as they have at most
-WHOLE_TOKENS = 150_000
 BATCH_CHARACTERS = 1_000_000  # handed to the tokenizer at a time
 
 
 class _Expected(NamedTuple):
     """The ids of a queued text: `after`, or with `before` a suffix of it and a prefix of `after`.
 
-    row_id: what the text is of. row: kept where the text's ids end with `after`, to be encoded whole in doubt.
+    row: the planned one where the text's ids end with `after`, to be encoded whole in doubt.
     """
 
     row_id: str
@@ -44,55 +40,44 @@ class _Expected(NamedTuple):
 
 
 class Prover:
-    """Takes composed rows one by one; `finish` raises, or returns the proof that the manifest keeps.
+    """Takes composed rows one by one; `finish` raises where one is not as planned.
 
     crowded: rows that are planned to share a lead.
     """
 
-    def __init__(self, lexicon: Lexicon, tasks: Sequence[Task], *, crowded: int) -> None:
+    def __init__(self, lexicon: Lexicon, method: Method, *, crowded: int) -> None:
         self._crowded = crowded
         self._encoding = lexicon.encoding
         self._hygiene = Hygiene(lexicon.encoding)
-        self._isolated = isolates(lexicon)
-        self._by_atoms = all(task.proved for task in tasks) and self._isolated
+        self._method = method
         self._points: dict[tuple[object, ...], int] = {}
         self._siblings: dict[tuple[int, ...], Coordinates] = {}
         self._clean: set[Segment] = set()
-        self._prefixes: dict[Coordinates, int] = {}
-        self._joined: set[tuple[Segment | None, Segment | None]] = set()
-        self._counts: Counter[str] = Counter()
+        self._joined: set[Join] = set()
         self._queue: defaultdict[str, list[_Expected]] = defaultdict(list)
         self._queued = 0
         self._pool = ThreadPoolExecutor(1)
         self._running: list[Future[None]] = []
 
-    def add(self, row: Composed) -> None:
+    def add(self, row: Composed, *, whole: bool) -> None:
         """Check one row's bound, first tokens and text, and queue what the tokenizer must confirm."""
         self._check_bound(row)
         self._check_leads(row)
         self._check_text(row)
-        if self._wants_whole(row):
-            self._counts["whole rows"] += 1
-            self._joined.update(pairwise(segment for _, segment in _text_runs(row)))
+        if whole:
+            self._joined.update(filter(shared, joins(row.plan)))
             self._ask(self._encoding.render(row.messages), _Expected(row.plan.id, None, row.prompt_ids))
-        elif self._by_atoms:
+        elif self._method == "atoms":
             self._ask_seams(row)
         else:
             self._ask_own(row)
 
-    def finish(self) -> dict[str, Any]:
-        """Wait for the tokenizer and return the proof; WlgenError where a text has other ids than planned."""
+    def finish(self) -> None:
+        """Wait for the tokenizer; WlgenError where a text has other ids than planned."""
         self._flush()
         for running in self._running:
             running.result()
         self._pool.shutdown()
-        return {
-            "method": "atoms" if self._by_atoms else "own parts" if self._isolated else "whole",
-            "prefixes": len(self._prefixes),
-            "seams": self._counts["seams"],
-            "whole_rows": self._counts["whole rows"],
-            "rows_that_share_a_lead": self._crowded,
-        }
 
     def _check_bound(self, row: Composed) -> None:
         plan, bound = row.plan, row.plan.bound
@@ -126,32 +111,16 @@ class Prover:
                 remedy = "Use the task words, or another tokenizer."
                 raise error(f"row {row.plan.id}", expected="safe text", found=fault, remedy=remedy)
 
-    def _wants_whole(self, row: Composed) -> bool:
-        """Whether a row is re-encoded whole: the first with each prefix, and a few of each split."""
-        new = False
-        for segment in (piece.segment for message in row.pieces for piece in message if piece.segment.kept):
-            if segment.kind == "block" and self._by_atoms:
-                continue
-            if self._prefixes.get(segment.stream, 0) < segment.tokens:
-                self._prefixes[segment.stream] = segment.tokens
-                new = True
-        done = self._counts[row.plan.split]
-        few = done == 0 or (done < WHOLE_ROWS and (done + 1) * row.plan.prompt_len <= WHOLE_TOKENS)
-        if new or few or not self._isolated:
-            self._counts[row.plan.split] += 1
-            return True
-        return False
-
     def _ask_seams(self, row: Composed) -> None:
         """Queue a window over each join of two runs in which this row's own tokens take part."""
         runs, ids = _text_runs(row), id_runs(row.framing, row.pieces)
-        for i, ((left, one), (right, other)) in enumerate(pairwise(runs)):
-            if all(segment is None or segment.kept for segment in (one, other)):
-                if (one, other) in self._joined:
+        for i, join in enumerate(joins(row.plan)):
+            if shared(join):
+                if join in self._joined:
                     continue  # another row has the very same seam
-                self._joined.add((one, other))
-            beyond = runs[i + 2][0] if i + 2 < len(runs) else ""
-            self._counts["seams"] += 1
+                self._joined.add(join)
+            left, right = runs[i], runs[i + 1]
+            beyond = runs[i + 2] if i + 2 < len(runs) else ""
             window = _end_of(left) + (_start_of(right) if len(right) > MARGIN else right + _start_of(beyond))
             after = np.concatenate([run[:MARGIN] for run in ids[i + 1 : i + 3]])
             self._ask(window, _Expected(row.plan.id, ids[i][-MARGIN:].copy(), after))
@@ -159,12 +128,9 @@ class Prover:
     def _ask_own(self, row: Composed) -> None:
         """Queue what follows the shared prefix, with the prefix's end: its whole row has proved the rest."""
         runs, ids = _text_runs(row), id_runs(row.framing, row.pieces)
-        first = next(
-            (i for i, (_, segment) in enumerate(runs) if segment and not segment.kept), len(runs) - 1
-        )
-        text = runs[first - 1][0][-OWN_MARGIN:] + "".join(text for text, _ in runs[first:])
+        first = next((i for i, join in enumerate(joins(row.plan), 1) if not shared(join)), len(runs) - 1)
+        text = runs[first - 1][-OWN_MARGIN:] + "".join(runs[first:])
         after = np.concatenate([ids[first - 1][-AGREED:], *ids[first:]])
-        self._counts["seams"] += 1
         self._ask(text, _Expected(row.plan.id, None, after, row))
 
     def _ask(self, text: str, expected: _Expected) -> None:
@@ -191,43 +157,21 @@ class Prover:
                 raise _drifted(expected.row_id, text, self._encoding.name)
 
     def _agrees_whole(self, row: Composed | None) -> bool:
-        """Whether a row in doubt is as planned: a margin inside a run of digits, say, is encoded otherwise."""
+        """Whether a row in doubt is as planned: a margin that begins in a run of digits has other tokens."""
         return row is not None and self._encoding.prompt_ids(row.messages) == row.prompt_ids.tolist()
 
 
-def _text_runs(row: Composed) -> list[tuple[str, Segment | None]]:
-    """Return the texts whose ids `id_runs` gives, each with its segment; a gap has none."""
+def _text_runs(row: Composed) -> list[str]:
+    """Return the texts whose ids `id_runs` gives."""
     gaps = row.framing.texts
-    runs: list[tuple[str, Segment | None]] = [(gaps[0], None)]
+    runs = [gaps[0]]
     for message, gap in zip(row.pieces, gaps[1:], strict=True):
-        runs += [*((p.text, p.segment) for p in message), (gap, None)]
+        runs += [*(piece.text for piece in message), gap]
     return runs
 
 
-def isolates(lexicon: Lexicon) -> bool:
-    """Return whether the pre-tokenizer splits every join of atoms, so that each is encoded alone.
-
-    Judged on the atoms themselves, each beside a word, a mark and a lead, after the normalizer: Gemma's
-    splits at spaces that its normalizer has already replaced, so it never splits.
-    """
-    tokenizer = lexicon.encoding.tokenizer
-    if tokenizer.pre_tokenizer is None:
-        return False
-
-    def pieces(text: str) -> list[str]:
-        normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
-        return [piece for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
-
-    lead = lexicon.inner_leads.at(0)[0]
-    marks = list(lexicon.marks.values())
-    chain = [a.text for word in lexicon.words for a in (word, *marks[:1], word, word, lead)]
-    chain += [a.text for mark in marks for a in (mark, lead, mark, lexicon.words[0])]
-    alone = {text: pieces(text) for text in set(chain)}
-    return all(len(p) == 1 for p in alone.values()) and pieces("".join(chain)) == [alone[t][0] for t in chain]
-
-
 def _agrees(found: list[int], expected: _Expected) -> bool:
-    after = expected.after.tolist()
+    after: list[int] = expected.after.tolist()
     if expected.before is None:
         return (found[-len(after) :] if expected.row else found) == after
     # A window starts where its text was cut, so its first token proves nothing. The seam stands where the

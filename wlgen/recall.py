@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wlgen import spec_file
-from wlgen.build import Blueprint, blueprint, load_encoding
+from wlgen.blueprint import Blueprint, blueprint, load_encoding
 from wlgen.errors import WlgenError, error
 from wlgen.plan import RowPlan
 from wlgen.workload import MANIFEST, SPLITS, Row, Split, Workload

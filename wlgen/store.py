@@ -61,13 +61,29 @@ def row_line(row: Composed) -> Iterator[bytes]:
     )
 
 
+def write_rows(folder: Path, path: str, rows: Iterable[Composed]) -> FileProof:
+    """Write one rank's file of a split and return its proof; path: relative to the set's folder."""
+    target = folder / path
+    count = 0
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with HashedFile(target) as file:
+            for row in rows:
+                file.write(row_line(row))
+                count += 1
+    return FileProof(path=path, sha256=file.hexdigest, rows=count)
+
+
 class Staging:
-    """The temporary place of one build. Nothing of it is left unless `commit` is reached."""
+    """The temporary place of one build. Nothing of it is left unless `commit` is reached.
+
+    final: the set's folder. new: where its files are written first.
+    """
 
     def __init__(self, output: Path, name: str) -> None:
         self.final = output / name
         self._place = output / f".{name}.building"
-        self._new = self._place / "new"
+        self.new = self._place / "new"
         self._old = self._place / "old"
 
     def __enter__(self) -> Self:
@@ -76,7 +92,7 @@ class Staging:
             self._lock = self._locked()
         with writing(self.final):
             self._settle()
-            self._new.mkdir()
+            self.new.mkdir()
         return self
 
     def __exit__(
@@ -122,7 +138,7 @@ class Staging:
                 self._move_extras()
             else:
                 self._old.rename(self.final)
-        for path in (self._old, self._new):
+        for path in (self._old, self.new):
             shutil.rmtree(path, ignore_errors=True)
 
     def check_place(self) -> None:
@@ -138,7 +154,7 @@ class Staging:
 
     def keep(self, proof: FileProof) -> FileProof:
         """Take a proved file of the set that is being replaced, without copying it where links exist."""
-        source, target = self.final / proof.path, self._new / proof.path
+        source, target = self.final / proof.path, self.new / proof.path
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -147,21 +163,9 @@ class Staging:
                 shutil.copyfile(source, target)
         return proof
 
-    def write(self, path: str, rows: Iterable[Composed]) -> FileProof:
-        """Write one rank's file of a split and return its proof; path: relative to the set's folder."""
-        target = self._new / path
-        count = 0
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with HashedFile(target) as file:
-                for row in rows:
-                    file.write(row_line(row))
-                    count += 1
-        return FileProof(path=path, sha256=file.hexdigest, rows=count)
-
     def add(self, path: str, content: bytes) -> FileProof:
         """Write a file that the spec names, such as a trace, and return its proof."""
-        target = self._new / path
+        target = self.new / path
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
@@ -170,10 +174,10 @@ class Staging:
     def commit(self, manifest: Manifest) -> None:
         """Write the manifest, exchange the old set and the new, and keep what a person added to the old."""
         with writing(self.final):
-            (self._new / MANIFEST).write_bytes(manifest_bytes(manifest))
+            (self.new / MANIFEST).write_bytes(manifest_bytes(manifest))
             if self.final.exists():
                 self.final.rename(self._old)
-            self._new.rename(self.final)
+            self.new.rename(self.final)
             self._settle()
 
     def _move_extras(self) -> None:

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from wlgen import spec_file
-from wlgen.build import load_encoding
+from wlgen.blueprint import load_encoding
 from wlgen.workload import open_workload
 
 BATCH = 32  # prompts

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from sets import chat, raw
-from shaped import RULES, broken, broken_pairs, built, bytes_of, plan_of, rows_of
+from shaped import RULES, broken, broken_pairs, built, bytes_of, clashes, plan_of, rows_of
 
 from wlgen.errors import WlgenError
 from wlgen.verify import verify
@@ -91,6 +91,7 @@ def kept(asked: dict[str, Any]) -> None:
             system = "message" in asked["prefix"]
             assert broken_pairs(workload, gap=gap_of(asked) if system else 0) == []
         plan = plan_of(**asked)
+        assert clashes(plan) == []
         planned = [row for file in plan.files() for row in plan.rows(*file)]
         found = rows_of(workload)
         assert [row["cached_len"] for row in found] == [row.cached_len for row in planned]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sets import chat, spec_of
 
-from wlgen.build import blueprint
+from wlgen.blueprint import blueprint
 from wlgen.errors import WlgenError
 from wlgen.words import SENTENCE_TOKENS
 

@@ -19,7 +19,8 @@ import sets
 from tokenizers import Tokenizer, processors
 
 from wlgen import spec_file
-from wlgen.build import build, load_encoding
+from wlgen.blueprint import load_encoding
+from wlgen.build import build
 from wlgen.encodings import Encoding, deepseek_v4, raw
 from wlgen.errors import WlgenError
 from wlgen.hygiene import Hygiene

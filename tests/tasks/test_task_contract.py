@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from sets import spec_of
 
 from wlgen import registry, tasks
-from wlgen.build import blueprint
+from wlgen.blueprint import blueprint
 
 BUILT = [name for name in registry.names(tasks) if name != "corpus"]  # which needs a text of a person's own
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from sets import spec_of
 
-from wlgen.build import blueprint
+from wlgen.blueprint import blueprint
 
 
 def test_words_are_drawn_uniformly():

@@ -17,6 +17,10 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
     round_: Annotated[
         list[int] | None, typer.Option("--round", help="Build only this round's checks and formal rows.")
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes that share the ranks.", show_default="as many as help"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -25,7 +29,9 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
     from wlgen.commands._progress import rows_bar
 
     with rows_bar(quiet=quiet or as_json) as progress:
-        built = build.build(spec_file.load(spec), output, ranks=rank, rounds=round_, progress=progress)
+        built = build.build(
+            spec_file.load(spec), output, ranks=rank, rounds=round_, jobs=jobs, progress=progress
+        )
     folder, manifest = built.workload.folder, built.workload.manifest
     if as_json:
         typer.echo((folder / "manifest.json").read_text(), nl=False)

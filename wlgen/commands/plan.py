@@ -19,8 +19,9 @@ def command(
     """Say what a spec will give: tokens, pages, the three promises, rows, bytes. Nothing is written."""
     import json
 
-    from wlgen import build, outline, outline_text, spec_file
+    from wlgen import outline, outline_text, spec_file
+    from wlgen.blueprint import blueprint
 
-    ready = build.blueprint(spec_file.load(spec))
+    ready = blueprint(spec_file.load(spec))
     said = outline.outline(ready, in_flight) if as_json else None
     typer.echo(json.dumps(said) if as_json else "\n".join(outline_text.lines(ready, in_flight)))

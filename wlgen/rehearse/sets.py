@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from wlgen import spec_file
-from wlgen.build import load_encoding
+from wlgen.blueprint import load_encoding
 from wlgen.encodings import Encoding, deepseek_v4
 from wlgen.errors import Problem, WlgenError
 from wlgen.recall import prompt_ids

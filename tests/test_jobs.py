@@ -1,0 +1,121 @@
+"""Several processes build what one builds; what fails in one of them is said, and none is left."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+from sets import spec_of
+
+from wlgen import spec_file
+from wlgen.blueprint import Blueprint, blueprint
+from wlgen.build import build
+from wlgen.errors import WlgenError
+from wlgen.evidence import Evidence, method_of
+from wlgen.jobs import Jobs, Share, share_out
+from wlgen.workload import Workload
+
+SPEC = spec_of(
+    dp_ranks=3, prefix={"shared_by": "group", "groups": 5, "popularity": {"zipf": 1.0}}, formal={"total": 40}
+)
+
+
+def bytes_of(workload: Workload) -> dict[str, bytes]:
+    root = workload.folder
+    return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+def shares_of(ready: Blueprint, folder: Path, jobs: int | None) -> list[Share]:
+    method = method_of(ready.lexicon, ready.tasks)
+    return share_out(ready.plan, folder, list(ready.plan.files()), method, jobs)
+
+
+def test_two_processes_build_every_byte_that_one_builds_the_manifest_too(tmp_path):
+    told: list[tuple[int, int]] = []
+    one = build(SPEC, tmp_path / "one", jobs=1)
+    two = build(SPEC, tmp_path / "two", jobs=2, progress=lambda *rows: told.append(rows))
+    assert bytes_of(two.workload) == bytes_of(one.workload)
+    assert two.written == one.written == 9
+    assert told[-1] == (one_total := sum(f.rows for f in one.workload.manifest.files), one_total)
+
+
+def test_processes_add_the_files_that_are_missing(tmp_path):
+    whole = build(SPEC, tmp_path / "whole").workload
+    build(SPEC, tmp_path / "parts", ranks=[1])
+    assert build(SPEC, tmp_path / "parts", jobs=2).written == 6
+    assert (tmp_path / "parts/small").is_dir()
+    found = bytes_of(build(SPEC, tmp_path / "parts").workload)
+    expected = bytes_of(whole)
+    assert {k: v for k, v in found.items() if k != "manifest.json"} == {
+        k: v for k, v in expected.items() if k != "manifest.json"
+    }
+
+
+def test_a_share_is_whole_ranks_and_shares_weigh_about_the_same(tmp_path):
+    ready = blueprint(spec_of(dp_ranks=7, formal={"total": 70}))
+    shares = shares_of(ready, tmp_path, 3)
+    assert sorted(rank for share in shares for rank in share.ranks) == list(range(7))
+    assert sorted(len(share.ranks) for share in shares) == [2, 2, 3]
+    assert sum(len(share.files) for share in shares) == len(list(ready.plan.files()))
+
+
+@pytest.mark.parametrize(("jobs", "shares"), [(1, 1), (2, 2), (50, 3), (None, 1)])
+def test_there_are_no_more_shares_than_ranks_and_one_of_little_work(tmp_path, jobs, shares):
+    assert len(shares_of(blueprint(SPEC), tmp_path, jobs)) == shares
+
+
+def test_work_of_minutes_is_shared_by_as_many_as_there_are_cores(tmp_path, monkeypatch):
+    ready = blueprint(SPEC)
+    monkeypatch.setattr("wlgen.jobs.SECONDS_A_ROW", 10.0)
+    monkeypatch.setattr("wlgen.jobs._cores", lambda: 2)
+    assert len(shares_of(ready, tmp_path, None)) == 2
+
+
+def write(ready: Blueprint, shares: list[Share], act=lambda: None) -> None:
+    with Jobs(ready, shares) as jobs:
+        act()
+        whole = Evidence(shares[0].method).whole(
+            row for share in shares for file in share.files for row in ready.plan.rows(*file)
+        )
+        jobs.write(whole, lambda _rows: None)
+
+
+def test_a_process_that_is_killed_is_told_from_one_that_is_done(tmp_path):
+    ready = blueprint(SPEC)
+
+    def kill() -> None:
+        multiprocessing.active_children()[0].kill()
+
+    with pytest.raises(WlgenError, match=r"--jobs: .*ended with code -9\. Give fewer --jobs"):
+        write(ready, shares_of(ready, tmp_path, 2), kill)
+    assert multiprocessing.active_children() == []
+
+
+def test_a_failure_in_a_process_is_the_same_error_and_nothing_is_left(tmp_path):
+    ready = blueprint(SPEC)
+    (tmp_path / "formal").write_text("a file where a folder must be")
+    with pytest.raises(WlgenError, match="expected a writable place with room, found File exists"):
+        write(ready, shares_of(ready, tmp_path, 2))
+    assert multiprocessing.active_children() == []
+
+
+def test_a_bug_in_a_process_keeps_its_traceback(tmp_path):
+    ready = blueprint(SPEC)
+    shares = [Share(folder=None, files=s.files, method=s.method) for s in shares_of(ready, tmp_path, 2)]  # type: ignore[arg-type]
+    with pytest.raises(TypeError) as failure:
+        write(ready, shares)
+    assert "write_rows" in failure.value.__notes__[0]
+
+
+def test_a_text_that_changes_during_a_build_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("The river ran by the old mill. " * 40)
+    (tmp_path / "spec.yaml").write_text(
+        "name: small\nencoding: {name: deepseek-v4}\ncache: {engine: sglang, page_size: 16}\ndp_ranks: 2\n"
+        "requests: {body_len: 320, output_len: 8, cached: {min_ratio: 0.5}, prefix: {shared_by: all}, "
+        "task: {name: corpus, files: a.txt}}\nsplits: {formal: {total: 6}}\n"
+    )
+    ready = blueprint(spec_file.load(tmp_path / "spec.yaml"))
+    (tmp_path / "a.txt").write_text("The river ran by the new mill. " * 40)
+    with pytest.raises(WlgenError, match="expected texts that stay as they are during a build"):
+        write(ready, shares_of(ready, tmp_path / "out", 2))
