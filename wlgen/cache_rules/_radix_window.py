@@ -140,14 +140,15 @@ class WindowRadixCache(RadixCache):
         tree.use(node)
 
     def _add_leaf(self, parent: Node, key: bytes, stop: int, freed: int) -> Node:
-        """Add a leaf, split where its window begins, at its last window, and at each quantum."""
+        """Add what is new as one leaf or several, cut where its window and its last one begin, and at quanta."""
         tree, start, quantum = self._tree, parent.end, self._quantum * self._width
-        leaf = tree.add(parent, key, stop, stop > freed)
-        cuts = [freed, max(freed, stop - self._last * self._width)] if stop > freed else []
+        cuts = {stop}
+        if stop > freed:
+            cuts |= {freed, max(freed, stop - self._last * self._width)}
         if quantum != tree.page:
-            cuts = sorted([*cuts, *range(floor_to(start, quantum) + quantum, stop, quantum)])
-        for at in cuts:
-            if leaf.start < at < stop:
-                above = tree.cut(leaf, at)
-                above.live = leaf.live and above.start >= freed
+            cuts.update(range(floor_to(start, quantum) + quantum, stop, quantum))
+        leaf = parent
+        for at in sorted(cuts):
+            if at > start:
+                leaf = tree.add(leaf, key, at, freed <= leaf.end < stop)
         return leaf

@@ -103,7 +103,8 @@ class PageTree:
         while above is not None:
             above.used = self.clock
             above = above.parent
-        self.offer(node)
+        if self._leaves is not None:
+            self.offer(node)
 
     def offer(self, node: Node) -> None:
         """Enter a node for eviction; it is passed over while it is pinned, a parent, or used again."""
