@@ -81,7 +81,7 @@ def test_a_row_does_not_depend_on_the_rows_before_it():
 def test_a_text_is_escaped_as_json_writes_it():
     row = composed(blueprint(spec_of()))[-1]
     assert "\n\n" in row.pieces[0][-1].text
-    assert rb"\n\nNow write the passage again" in row.pieces[0][-1].escaped
+    assert rb"\n\nNow write the passage again" in bytes(row.pieces[0][-1].escaped)
 
 
 def test_a_stream_of_fewer_tokens_is_the_start_of_one_of_more():

@@ -75,7 +75,7 @@ def test_nothing_is_left_but_the_set(built):
 
 def write_and_fail(output: Path, ready: Blueprint, failure: BaseException) -> None:
     with Staging(output, "small") as staging:
-        write_rows(staging.new, "formal/rank-00.jsonl", rows_of(ready))
+        write_rows(staging.new, [("formal/rank-00.jsonl", rows_of(ready))])
         raise failure
 
 
@@ -170,7 +170,7 @@ def test_the_end_of_a_build_does_not_take_away_the_next_ones_place(tmp_path, rea
         with pytest.raises(WlgenError, match="one build at a time"), Staging(tmp_path, "small"):
             pass
     with Staging(tmp_path, "small") as second:
-        write_rows(second.new, "formal/rank-00.jsonl", rows_of(ready))
+        write_rows(second.new, [("formal/rank-00.jsonl", rows_of(ready))])
 
 
 def test_a_place_that_holds_other_things_is_refused_and_left(tmp_path):
@@ -216,7 +216,7 @@ def write_to_a_full_disk(output: Path, rows: Iterator[Composed]) -> None:
         target = output / ".small.building" / "new" / "formal"
         target.mkdir()
         (target / "rank-00.jsonl").symlink_to("/dev/full")
-        write_rows(staging.new, "formal/rank-00.jsonl", rows)
+        write_rows(staging.new, [("formal/rank-00.jsonl", rows)])
 
 
 def test_a_full_disk_is_refused_and_leaves_nothing(tmp_path, ready):
@@ -260,7 +260,7 @@ def test_large_and_small_buffers_write_the_same_bytes(tmp_path, ready, monkeypat
     for size in (1, 1000, 4 << 20):
         monkeypatch.setattr(disk, "BUFFER", size)
         with Staging(tmp_path, "small") as staging:
-            proof = write_rows(staging.new, "formal/rank-00.jsonl", rows_of(ready))
+            (proof,) = write_rows(staging.new, [("formal/rank-00.jsonl", rows_of(ready))])
             written.append((proof, (tmp_path / ".small.building" / "new" / proof.path).read_bytes()))
     assert written[0] == written[1] == written[2]
     assert written[0][0].rows == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import pkgutil
 import sys
@@ -40,3 +41,5 @@ def main() -> None:
         traceback.print_exc()
         sys.stderr.write("wlgen: this is a bug in wlgen; please report it with the traceback above\n")
         sys.exit(70)
+    finally:
+        gc.freeze()  # so that the interpreter does not search all that is held for cycles before it ends

@@ -32,9 +32,9 @@ class Piece:
         self.text = chunk.text
 
     @cached_property
-    def escaped(self) -> bytes:
+    def escaped(self) -> memoryview:
         """The text as JSON writes it, without the quotes."""
-        return orjson.dumps(self.text)[1:-1]
+        return memoryview(orjson.dumps(self.text))[1:-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +102,12 @@ class Composer:
         stream = ("wlgen/1", self._seed, *segment.stream)
         left = segment.tokens - len(opened)
         ids = np.array([atom.id for atom in opened], dtype=np.uint32)
-        text = "".join(atom.text for atom in opened)
+        start = Chunk(ids=ids, text="".join([atom.text for atom in opened]))
         if left == 0:
-            return Chunk(ids=ids, text=text)
+            return start
         asks = segment.kind == "own" and left >= task.least_own(plan.passage_len)
         rest = task.own(stream, left, plan.passage_len) if asks else task.shared(stream, left)
-        return Chunk(ids=np.concatenate([ids, rest.ids]), text=text + rest.text)
+        return start.append(rest)
 
     def _digest(self, framing: Framing, pieces: tuple[tuple[Piece, ...], ...]) -> str:
         """Hash the ids; the state behind a first message's shared pieces is kept and copied."""
@@ -147,5 +147,5 @@ def _ids(gap: tuple[int, ...]) -> Ids:
     return ids
 
 
-def _little_endian(ids: Ids) -> bytes:
-    return ids.astype("<u4", copy=False).tobytes()
+def _little_endian(ids: Ids) -> memoryview:
+    return np.ascontiguousarray(ids, dtype="<u4").data

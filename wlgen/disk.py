@@ -6,77 +6,118 @@ import errno
 import hashlib
 import queue
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 from wlgen.errors import error
 
+Part: TypeAlias = bytes | memoryview
 BUFFER = 4 << 20  # bytes handed to the writing thread at a time
 WAITING = 8  # buffers that may wait for it
 
 
 class HashedFile:
-    """A file written and hashed by one thread, while its bytes are made by another."""
+    """A file that is hashed while it is written. A failure is a WlgenError that names it."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb", buffering=0)
+        self._path = path
         self._hash = hashlib.sha256()
-        self._queue: queue.Queue[list[bytes] | None] = queue.Queue(WAITING)
-        self._parts: list[bytes] = []
+
+    @property
+    def hexdigest(self) -> str:
+        """The sha256 of what is written."""
+        return self._hash.hexdigest()
+
+    def open(self) -> None:
+        """Make the file, empty."""
+        with writing(self._path):
+            self._file = self._path.open("wb", buffering=0)
+
+    def take(self, parts: list[Part]) -> None:
+        """Hash and write parts; a failure closes the file."""
+        with writing(self._path), ExitStack() as failed:
+            failed.callback(self._file.close)
+            for part in _joined(parts):
+                self._hash.update(part)
+                left = memoryview(part)
+                while left:
+                    left = left[self._file.write(left) :]
+            failed.pop_all()
+
+    def close(self) -> None:
+        """Close the file."""
+        with writing(self._path):
+            self._file.close()
+
+
+class Writer:
+    """Hashed files written one after another by a thread, while their bytes are made by another."""
+
+    def __init__(self) -> None:
+        self._acts: queue.Queue[Callable[[], None] | None] = queue.Queue(WAITING)
+        self._file: HashedFile | None = None
+        self._parts: list[Part] = []
         self._size = 0
-        self._failure: OSError | None = None
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
 
     def __enter__(self) -> Self:
+        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._queue.put(self._parts)
-        self._queue.put(None)
+        self._end_file()
+        self._acts.put(None)
         self._thread.join()
-        self._file.close()
         if self._failure is not None and failure is None:
             raise self._failure
 
-    @property
-    def hexdigest(self) -> str:
-        """The sha256 of the whole file, once it is closed."""
-        return self._hash.hexdigest()
+    def begin(self, path: Path) -> HashedFile:
+        """Begin the next file; its hash is known once the writer has ended."""
+        self._end_file()
+        self._file = HashedFile(path)
+        self._acts.put(self._file.open)
+        return self._file
 
-    def write(self, parts: Iterable[bytes]) -> None:
-        """Hand parts to the writing thread; an OSError of it is raised at a later write or at the close."""
+    def write(self, parts: Iterable[Part]) -> None:
+        """Add parts to the file; a failure to write is raised at a later call or at the end."""
         for part in parts:
             self._parts.append(part)
             self._size += len(part)
         if self._size > BUFFER:
-            self._queue.put(self._parts)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._file is not None:
+            self._acts.put(partial(self._file.take, self._parts))
             self._parts, self._size = [], 0
-            if self._failure is not None:
-                raise self._failure
+
+    def _end_file(self) -> None:
+        if self._file is not None and self._failure is None:
+            self._hand_over()
+            self._acts.put(self._file.close)
 
     def _work(self) -> None:
-        while (parts := self._queue.get()) is not None:
+        while (act := self._acts.get()) is not None:
             if self._failure is not None:
-                continue  # the other thread is told at its next write
+                continue  # the other thread is told when it hands over
             try:
-                for part in _joined(parts):
-                    self._hash.update(part)
-                    left = memoryview(part)
-                    while left:
-                        left = left[self._file.write(left) :]
-            except OSError as failure:
+                act()
+            except Exception as failure:  # noqa: BLE001 (raised by the other thread)
                 self._failure = failure
 
 
-def _joined(parts: list[bytes]) -> Iterator[bytes]:
+def _joined(parts: list[Part]) -> Iterator[Part]:
     """Join runs of small parts, and pass large ones on as they are."""
-    small: list[bytes] = []
+    small: list[Part] = []
     for part in parts:
         if len(part) < BUFFER // 64:
             small.append(part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
+from functools import cached_property
 
 from wlgen.encodings import Encoding
 
@@ -22,7 +23,10 @@ class Hygiene:
         self._special = [token.content for token in added if token.content.strip()]
         plain = set(_PLAIN.decode())
         self._plain_special = [token for token in self._special if set(token) <= plain]
-        self._any_special = re.compile("|".join(map(re.escape, self._special)) or r"(?!)")
+
+    @cached_property
+    def _any_special(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self._special)) or r"(?!)")
 
     def fault(self, text: str) -> str | None:
         """Return what is wrong with a body's text, or None. Plain ASCII text is judged by one scan."""

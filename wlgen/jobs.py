@@ -58,7 +58,7 @@ class Share:
                 yield row
                 tell(1)
 
-        proofs = [write_rows(self.folder, row_file(*file), composed(file)) for file in self.files]
+        proofs = write_rows(self.folder, ((row_file(*file), composed(file)) for file in self.files))
         prover.finish()
         return proofs
 

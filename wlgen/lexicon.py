@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,9 @@ from wlgen.streams import Coordinates, below, permutation, words
 MOST_WORDS = 2000
 LEAST_LETTERS = 3  # shorter tokens are often fragments
 BANK = 4096  # sentences of 16 tokens: a page of 128 has 2**96 texts
-BLOCK = 1024  # candidates encoded at a time
-_WORD = re.compile(r"[A-Z]?[a-z]{2,13}")
+BLOCK = 128  # candidates encoded at a time
 _MARKERS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a space
+_WORD = re.compile(rf"[{_MARKERS}]?[A-Z]?[a-z]{{2,13}}")
 
 Ids = NDArray[np.uint32]
 
@@ -40,12 +40,34 @@ class Atom(NamedTuple):
     id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A run of tokens: ids, shape (tokens,), and their text."""
+    """A run of tokens: ids, shape (tokens,), and their text; made of parts, joined once it is asked for."""
 
-    ids: Ids
-    text: str
+    __slots__ = ("id_parts", "texts")
+
+    def __init__(self, *, ids: Ids, text: str) -> None:
+        self.id_parts = [ids]
+        self.texts = [text]
+
+    def append(self, other: Chunk) -> Self:
+        """Add the tokens of another, and return this one."""
+        self.id_parts += other.id_parts
+        self.texts += other.texts
+        return self
+
+    @property
+    def ids(self) -> Ids:
+        """The token ids, shape (tokens,)."""
+        if len(self.id_parts) > 1:
+            self.id_parts = [np.concatenate(self.id_parts)]
+        return self.id_parts[0]
+
+    @property
+    def text(self) -> str:
+        """The text whose ids they are."""
+        if len(self.texts) > 1:
+            self.texts = ["".join(self.texts)]
+        return self.texts[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,14 +215,13 @@ class Lexicon:
         bank, texts = self.bank
         chosen = below(words(stream, whole), BANK)
         ids = bank[chosen].reshape(-1)[cut:-1]
-        first, *full = chosen.tolist()
-        start = texts[first][cut:]
-        text = "".join([*start, *map(self._sentences.__getitem__, full)])
-        text = text[: -len(texts[full[-1] if full else first][-1])]
+        first, *between = chosen.tolist()
+        last = between.pop() if between else first
+        start, end = (texts[first][cut:], texts[last][:-1]) if whole > 1 else (texts[first][cut:-1], ())
         if start[0] in self.marks:  # behind the ":" of a lead, ":," would be one token
             ids[0] = self.words[0].id
-            text = self.words[0].text + text[len(start[0]) :]
-        return Chunk(ids=ids, text=text)
+            start = (self.words[0].text, *start[1:])
+        return Chunk(ids=ids, text="".join([*start, *map(self._sentences.__getitem__, between), *end]))
 
     def random_words(self, stream: Coordinates, tokens: int) -> Chunk:
         """Return the first `tokens` tokens of a stream of uniformly random words."""
@@ -285,10 +306,9 @@ class Lexicon:
 def _vocabulary(encoding: Encoding) -> tuple[list[str], list[str]]:
     """Return the vocabulary's words in id order: those written with a space, and those without."""
     vocabulary = encoding.tokenizer.get_vocab(with_added_tokens=False)
-    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
-    plain = [t for t in tokens if _WORD.fullmatch(t)]
-    spaced = [t[1:] for t in tokens if t[:1] in _MARKERS and _WORD.fullmatch(t, 1)]
-    return spaced, plain
+    tokens = sorted(filter(_WORD.fullmatch, vocabulary), key=vocabulary.__getitem__)
+    spaced = [token[1:] for token in tokens if token[0] in _MARKERS]
+    return spaced, [token for token in tokens if token[0] not in _MARKERS]
 
 
 def _too_small(expected: str, found: str) -> WlgenError:

@@ -24,7 +24,7 @@ from wlgen.streams import Coordinates
 MARGIN = 40  # characters on each side of a seam, about 8 tokens
 OWN_MARGIN = 512  # characters before a row's own part, of any text: there may be no space to cut at
 AGREED = 16  # tokens of them that must be as planned
-BATCH_CHARACTERS = 1_000_000  # handed to the tokenizer at a time
+BATCH_CHARACTERS = 200_000  # handed to the tokenizer at a time
 
 
 class _Expected(NamedTuple):

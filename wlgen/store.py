@@ -21,12 +21,12 @@ from typing import Self
 import orjson
 
 from wlgen.compose import Composed
-from wlgen.disk import HashedFile, writing
+from wlgen.disk import Part, Writer, writing
 from wlgen.errors import error
 from wlgen.workload import MANIFEST, OPTIONAL_KEYS, SPLITS, FileProof, Manifest
 
 
-def row_line(row: Composed) -> Iterator[bytes]:
+def row_line(row: Composed) -> Iterator[Part]:
     """Yield the parts of a row's JSONL line; a shared prefix is escaped once and written many times."""
     plan = row.plan
     yield orjson.dumps(
@@ -61,17 +61,20 @@ def row_line(row: Composed) -> Iterator[bytes]:
     )
 
 
-def write_rows(folder: Path, path: str, rows: Iterable[Composed]) -> FileProof:
-    """Write one rank's file of a split and return its proof; path: relative to the set's folder."""
-    target = folder / path
-    count = 0
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with HashedFile(target) as file:
+def write_rows(folder: Path, files: Iterable[tuple[str, Iterable[Composed]]]) -> list[FileProof]:
+    """Write rank files, each a path below the folder and its rows, and return their proofs."""
+    written = []
+    with Writer() as writer:
+        for path, rows in files:
+            target = folder / path
+            with writing(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+            file, count = writer.begin(target), 0
             for row in rows:
-                file.write(row_line(row))
+                writer.write(row_line(row))
                 count += 1
-    return FileProof(path=path, sha256=file.hexdigest, rows=count)
+            written.append((path, file, count))
+    return [FileProof(path=path, sha256=file.hexdigest, rows=count) for path, file, count in written]
 
 
 class Staging:

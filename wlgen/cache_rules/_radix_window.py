@@ -140,7 +140,7 @@ class WindowRadixCache(RadixCache):
         tree.use(node)
 
     def _add_leaf(self, parent: Node, key: bytes, stop: int, freed: int) -> Node:
-        """Add what is new as one leaf or several, cut where its window and its last one begin, and at quanta."""
+        """Add what is new as one leaf or several, cut where its window and its last begin, and at quanta."""
         tree, start, quantum = self._tree, parent.end, self._quantum * self._width
         cuts = {stop}
         if stop > freed:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from wlgen.lexicon import Chunk, Lexicon
 from wlgen.pages import ceil_to
 from wlgen.streams import Coordinates
@@ -43,13 +41,9 @@ class Copy:
 
     def own(self, stream: Coordinates, tokens: int, output_len: int) -> Chunk:
         """Return story, instruction, passage, instruction."""
-        parts = (
-            self._lexicon.prose_to_stop((*stream, "story"), tokens - self.least_own(output_len) + 1),
-            self._ask,
-            self._lexicon.prose_to_stop((*stream, "passage"), _passage_len(output_len)),
-            self._close,
-        )
-        return Chunk(ids=np.concatenate([p.ids for p in parts]), text="".join(p.text for p in parts))
+        story = self._lexicon.prose_to_stop((*stream, "story"), tokens - self.least_own(output_len) + 1)
+        passage = self._lexicon.prose_to_stop((*stream, "passage"), _passage_len(output_len))
+        return story.append(self._ask).append(passage).append(self._close)
 
 
 def _passage_len(output_len: int) -> int:

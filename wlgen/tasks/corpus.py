@@ -151,7 +151,7 @@ class Corpus:
         if not added:
             return Chunk(ids=ids, text=text)
         fill = self._lexicon.random_words(stream, added)
-        return Chunk(ids=np.concatenate([ids, fill.ids]), text=text + fill.text)
+        return Chunk(ids=ids, text=text).append(fill)
 
     def _survives(self, chunk: Chunk, follow: Follow) -> bool:
         """Return whether the last tokens of a chunk are the same with `follow` behind them."""
