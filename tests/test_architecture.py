@@ -23,9 +23,9 @@ conversation diagnosis evidence export_folder join openings pictures predict sha
 audited compose infer_rule population prepare_causes prepared refusals trace_rows
 class_promises fitting preparation prove report solve store
 audit blueprint probe verify
-jobs outline prepare recall
-build export_rows outline_text rehearse replay_input
-export replay
+outline prepare recall shares
+export_rows jobs outline_text rehearse replay_input
+build export replay
 commands
 cli
 """

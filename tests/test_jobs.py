@@ -13,7 +13,8 @@ from wlgen.blueprint import Blueprint, blueprint
 from wlgen.build import build
 from wlgen.errors import WlgenError
 from wlgen.evidence import Evidence, method_of
-from wlgen.jobs import Jobs, Share, share_out
+from wlgen.jobs import Jobs
+from wlgen.shares import Share, share_out
 from wlgen.workload import Workload
 
 SPEC = spec_of(
@@ -50,26 +51,6 @@ def test_processes_add_the_files_that_are_missing(tmp_path):
     assert {k: v for k, v in found.items() if k != "manifest.json"} == {
         k: v for k, v in expected.items() if k != "manifest.json"
     }
-
-
-def test_a_share_is_whole_ranks_and_shares_weigh_about_the_same(tmp_path):
-    ready = blueprint(spec_of(dp_ranks=7, formal={"total": 70}))
-    shares = shares_of(ready, tmp_path, 3)
-    assert sorted(rank for share in shares for rank in share.ranks) == list(range(7))
-    assert sorted(len(share.ranks) for share in shares) == [2, 2, 3]
-    assert sum(len(share.files) for share in shares) == len(list(ready.plan.files()))
-
-
-@pytest.mark.parametrize(("jobs", "shares"), [(1, 1), (2, 2), (50, 3), (None, 1)])
-def test_there_are_no_more_shares_than_ranks_and_one_of_little_work(tmp_path, jobs, shares):
-    assert len(shares_of(blueprint(SPEC), tmp_path, jobs)) == shares
-
-
-def test_work_of_minutes_is_shared_by_as_many_as_there_are_cores(tmp_path, monkeypatch):
-    ready = blueprint(SPEC)
-    monkeypatch.setattr("wlgen.jobs.SECONDS_A_ROW", 10.0)
-    monkeypatch.setattr("wlgen.jobs._cores", lambda: 2)
-    assert len(shares_of(ready, tmp_path, None)) == 2
 
 
 def write(ready: Blueprint, shares: list[Share], act=lambda: None) -> None:

@@ -13,9 +13,9 @@ from wlgen.blueprint import Blueprint, blueprint, content_sha256, load_encoding
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
 from wlgen.evidence import Evidence, method_of
-from wlgen.jobs import Jobs, share_out
 from wlgen.plan import File, Plan
 from wlgen.predict import gate
+from wlgen.shares import share_out
 from wlgen.solve import solve
 from wlgen.spec import Spec
 from wlgen.store import Staging
@@ -97,6 +97,8 @@ def _write(
         gate(plan, shares[0].ranks)
         proofs = shares[0].write(ready, evidence.whole(planned), tell)
     else:
+        from wlgen.jobs import Jobs  # noqa: PLC0415 (most builds need no other process)
+
         with Jobs(ready, shares) as processes:
             proofs = processes.write(evidence.whole(planned), tell)
     by_path = {proof.path: proof for proof in proofs}

@@ -1,71 +1,28 @@
-"""Jobs: the files of a build gated, composed, proved and written, by this process or shared out to several.
-
-Ranks depend on nothing of one another, so a share is all files of some ranks.
-"""
+"""Jobs: processes that each do a share of a build, gated, composed, proved and written."""
 
 from __future__ import annotations
 
-import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
 
 from wlgen.blueprint import Blueprint, blueprint
-from wlgen.compose import Composed
 from wlgen.errors import WlgenError, error
-from wlgen.evidence import Method
-from wlgen.plan import File, Plan
 from wlgen.predict import gate
-from wlgen.prove import Prover
+from wlgen.shares import Share, Tell
 from wlgen.spec import Spec
-from wlgen.store import write_rows
-from wlgen.workload import FileProof, row_file
+from wlgen.workload import FileProof
 
-SECONDS_A_ROW, SECONDS_A_TOKEN = 300e-6, 4e-8  # of composing: a row, and a token of its own
-SECONDS_A_JOB = 3.0  # of work below which a process of its own is not worth its start
 ROWS_A_WORD = 256  # composed between two words to the process that waits
 
-Tell: TypeAlias = Callable[[int], None]
 Word: TypeAlias = int | Exception | list[FileProof]
 """What a process says: rows that it composed, what failed, or at its end the proofs of its files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """Files that one process writes below a folder, and how their rows are proved."""
-
-    folder: Path
-    files: tuple[File, ...]
-    method: Method
-
-    def write(self, ready: Blueprint, whole: set[str], tell: Tell) -> list[FileProof]:
-        """Write the files. whole: ids of the rows to encode whole. tell: called with the rows done since."""
-        prover = Prover(ready.lexicon, self.method, crowded=ready.crowded)
-        composer = ready.composer()
-
-        def composed(file: File) -> Iterator[Composed]:
-            for plan in ready.plan.rows(*file):
-                row = composer.compose(plan)
-                prover.add(row, whole=plan.id in whole)
-                yield row
-                tell(1)
-
-        proofs = write_rows(self.folder, ((row_file(*file), composed(file)) for file in self.files))
-        prover.finish()
-        return proofs
-
-    @property
-    def ranks(self) -> list[int]:
-        """The ranks whose files these are."""
-        return sorted({rank for _, rank, _ in self.files})
 
 
 class Jobs:
@@ -164,36 +121,3 @@ def _done(line: Connection, spec: Spec, content_sha256: str | None, share: Share
     proofs = share.write(ready, whole, tell)
     line.send(untold)
     return proofs
-
-
-def share_out(
-    plan: Plan, folder: Path, files: Sequence[File], method: Method, jobs: int | None
-) -> list[Share]:
-    """Return shares of about the same work, at most `jobs`; None: as many as this machine can use at once."""
-    work = {file: _seconds(plan, file) for file in files}
-    of_rank: dict[int, float] = {}
-    for (_, rank, _), seconds in work.items():
-        of_rank[rank] = of_rank.get(rank, 0) + seconds
-    if jobs is None:
-        jobs = min(_cores(), int(sum(work.values()) / SECONDS_A_JOB))
-    loads = [0.0] * max(1, min(jobs, len(of_rank)))
-    taken: dict[int, int] = {}
-    for rank in sorted(of_rank, key=of_rank.__getitem__, reverse=True):
-        taken[rank] = loads.index(min(loads))
-        loads[taken[rank]] += of_rank[rank]
-    return [
-        Share(folder=folder, files=tuple(f for f in files if taken[f[1]] == number), method=method)
-        for number in range(len(loads))
-    ]
-
-
-def _seconds(plan: Plan, file: File) -> float:
-    """Return about how long a file takes, judged by its first row."""
-    first = next(plan.rows(*file))
-    own = sum(s.tokens for message in first.messages for s in message.segments if not s.kept)
-    return plan.count(*file) * (SECONDS_A_ROW + own * SECONDS_A_TOKEN)
-
-
-def _cores() -> int:
-    """Return the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
