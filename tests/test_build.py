@@ -299,3 +299,42 @@ def test_another_random_seed_gives_other_rows_everywhere(tmp_path):
     one = hashes(spec_of(random_seed=1), tmp_path / "1")
     other = hashes(spec_of(random_seed=2), tmp_path / "2")
     assert not set(one) & set(other)
+
+
+def test_ranks_built_on_several_machines_are_taken_into_one_set(whole, tmp_path):
+    parts = [build(SPEC, tmp_path / str(rank), ranks=[rank]).workload.folder for rank in range(3)]
+    built = build(SPEC, tmp_path / "all", take=parts)
+    assert built.written == 0
+    assert files_of(built.workload.folder) == files_of(whole.workload.folder)
+    found, expected = built.workload.manifest, whole.workload.manifest
+    assert (found.files, found.ranks) == (expected.files, expected.ranks)
+    assert verify(built.workload, full=True).findings == []
+    assert build(SPEC, tmp_path / "all", take=parts).written == 0
+    shutil.rmtree(parts[0])
+    assert files_of(built.workload.folder) == files_of(whole.workload.folder)
+
+
+def test_what_is_missing_or_spoilt_in_a_taken_set_is_built(whole, tmp_path):
+    part = build(SPEC, tmp_path / "part", ranks=[0, 2]).workload.folder
+    spoilt = part / "formal" / "rank-02.jsonl"
+    spoilt.write_bytes(spoilt.read_bytes()[:-2] + b" \n")
+    built = build(SPEC, tmp_path / "all", take=[part])
+    assert built.written == 4
+    assert files_of(built.workload.folder) == files_of(whole.workload.folder)
+
+
+def test_a_taken_file_is_a_copy(tmp_path):
+    part = build(SPEC, tmp_path / "part").workload.folder
+    taken = build(SPEC, tmp_path / "all", take=[part]).workload.folder
+    for path in part.rglob("*.jsonl"):
+        path.write_text("changed in place")
+    assert verify(open_workload(taken), full=False).findings == []
+
+
+def test_a_set_of_another_spec_is_not_taken(tmp_path):
+    other = build(spec_of(dp_ranks=3, random_seed=8), tmp_path / "other").workload.folder
+    with pytest.raises(WlgenError, match=r"--take .*: expected a set of the very spec spec, .*small"):
+        build(SPEC, tmp_path / "all", take=[other])
+    with pytest.raises(WlgenError, match="nothing"):
+        build(SPEC, tmp_path / "all", take=[tmp_path / "nothing"])
+    assert not (tmp_path / "all").exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ from wlgen.spec import Spec
 from wlgen.store import Staging
 from wlgen.workload import (
     FORMAT,
+    MANIFEST,
+    SPLITS,
     FileProof,
     Manifest,
     Workload,
@@ -44,11 +46,13 @@ def build(
     *,
     ranks: Sequence[int] | None = None,
     rounds: Sequence[int] | None = None,
+    take: Sequence[Path] = (),
     jobs: int | None = 1,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Built:
     """Build the set of a spec into output/<name>, or some ranks and rounds of it; what is proved is kept.
 
+    take: sets of this very spec, built elsewhere, whose proved files are copied and not built again.
     jobs: processes that share the work, None for as many as help. With more than one, a script that calls
     this needs the guard `if __name__ == "__main__"`: each starts afresh and imports it.
     progress: called with the rows composed and the rows to compose. A failure leaves an older set as it was.
@@ -58,18 +62,21 @@ def build(
     encoding = load_encoding(spec)
     with Staging(output, spec.name) as staging:
         staging.check_place()
-        old, plan = _reusable(staging.final, spec, encoding)
-        kept = _proved(old, spec) if old else {}
-        if old and plan and not _missing(plan, wanted, asked, old, kept):
+        plan, old, others = _sources(spec, encoding, staging.final, take)
+        kept = {path: (proof, each) for each in others for path, proof in _proved(each).items()}
+        if old:
+            kept |= {path: (proof, old) for path, proof in _proved(old).items()}
+        taken = [each for each in others if any(source is each for _, source in kept.values())]
+        if old and plan and not taken and not _missing(plan, wanted, asked, old, kept):
             return Built(workload=old, written=0)
         ready = blueprint(spec, encoding)
         missing = _missing(ready.plan, wanted, asked, old, kept)
         written, found = _write(ready, staging.new, missing, jobs, progress)
-        proof = _added(found, old.manifest.proof if old and kept else {})
+        proof = _added(found, [*taken, *([old] if old and kept else [])])
         if ready.content_sha256 is not None:
             proof["content_sha256"] = ready.content_sha256
         inputs = [staging.add(path, content) for path, content in sorted(spec.inputs.items())]
-        files = [*map(staging.keep, kept.values()), *written, *inputs]
+        files = [*(staging.keep(proof, source.folder) for proof, source in kept.values()), *written, *inputs]
         staging.commit(manifest(ready.plan, encoding, files, proof))
     return Built(workload=open_workload(staging.final), written=len(written))
 
@@ -143,30 +150,52 @@ def _checked(option: str, key: str, count: int, asked: Sequence[int] | None) -> 
     return range(count) if not asked else sorted(set(asked))
 
 
-def _reusable(folder: Path, spec: Spec, encoding: Encoding) -> tuple[Workload | None, Plan | None]:
-    """Return the set in the folder if it is of this very spec and content, whole or not, and its plan."""
+def _sources(
+    spec: Spec, encoding: Encoding, folder: Path, take: Sequence[Path]
+) -> tuple[Plan | None, Workload | None, list[Workload]]:
+    """Return the plan, the set in the folder if it is of this very plan and content, and those to take from.
+
+    The plan is None where nothing is there to be compared, or where a build will say why there is none.
+    """
+    if not take and not (folder / MANIFEST).exists():
+        return None, None, []
     try:
-        old = open_workload(folder)
         plan = solve(spec, encoding, lambda _number, _output_len: 1)
     except WlgenError:
-        return None, None
-    found = old.manifest
-    if found != manifest(plan, encoding, found.files, found.proof):
-        return None, None
-    return (old, plan) if found.proof.get("content_sha256") == content_sha256(spec) else (None, None)
+        return None, None, []
+    try:
+        old = open_workload(folder)
+    except WlgenError:
+        old = None
+    others = [_taken(each, plan, encoding) for each in take]
+    return plan, old if old and _alike(old, plan, encoding) else None, others
 
 
-def _proved(old: Workload, spec: Spec) -> dict[str, FileProof]:
-    """Return the files whose content has the hash of the manifest, by path."""
-    with ThreadPoolExecutor() as pool:
-        proved = pool.map(
-            lambda proof: file_sha256(old.folder / proof.path) == proof.sha256, old.manifest.files
+def _taken(folder: Path, plan: Plan, encoding: Encoding) -> Workload:
+    """Return a set that was built elsewhere; WlgenError where it is not of this very plan and content."""
+    workload = open_workload(folder)
+    if not _alike(workload, plan, encoding):
+        raise error(
+            f"--take {folder}",
+            expected=f"a set of the very spec {plan.spec.place}, its tokenizer and its texts",
+            found=f"the set {workload.manifest.name} of another",
+            remedy="Build it from this spec, or leave it out.",
         )
-        return {
-            proof.path: proof
-            for proof, good in zip(old.manifest.files, proved, strict=True)
-            if good and proof.path not in spec.inputs
-        }
+    return workload
+
+
+def _alike(workload: Workload, plan: Plan, encoding: Encoding) -> bool:
+    found = workload.manifest
+    alike = found == manifest(plan, encoding, found.files, found.proof)
+    return alike and found.proof.get("content_sha256") == content_sha256(plan.spec)
+
+
+def _proved(workload: Workload) -> dict[str, FileProof]:
+    """Return the row files whose content has the hash of the manifest, by path."""
+    files = [file for file in workload.manifest.files if file.path.split("/")[0] in SPLITS]
+    with ThreadPoolExecutor() as pool:
+        hashes = pool.map(lambda file: file_sha256(workload.folder / file.path), files)
+        return {file.path: file for file, sha256 in zip(files, hashes, strict=True) if sha256 == file.sha256}
 
 
 def _missing(
@@ -174,7 +203,7 @@ def _missing(
     ranks: Sequence[int],
     rounds: Sequence[int],
     old: Workload | None,
-    kept: Mapping[str, FileProof],
+    kept: Container[str],
 ) -> list[File]:
     """Return the files to write: those asked for, and those of the old set where their hash is wrong."""
     listed = {file.path for file in old.manifest.files} if old else set()
@@ -187,7 +216,10 @@ def _missing(
     return missing
 
 
-def _added(proof: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a proof with what an earlier build of the kept files counted."""
-    counted = (name for name in ("prefixes", "seams", "whole_rows") if type(old.get(name)) is int)
-    return {**proof, **{name: proof[name] + old[name] for name in counted}}
+def _added(proof: Mapping[str, Any], sources: Sequence[Workload]) -> dict[str, Any]:
+    """Return a proof with what the builds of the kept files counted."""
+    added = dict(proof)
+    for old in (source.manifest.proof for source in sources):
+        for name in ("prefixes", "seams", "whole_rows"):
+            added[name] += old[name] if type(old.get(name)) is int else 0
+    return added

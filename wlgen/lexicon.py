@@ -166,6 +166,10 @@ class Lexicon:
         """The punctuation marks that are atoms between words; two marks may merge."""
         return {atom.text: atom for atom in self._check([".", ",", ":"], self._inner[:1])}
 
+    def leads(self, *, at_start: bool) -> Leads:
+        """Leads at the start of a body, or inside it."""
+        return self.start_leads if at_start else self.inner_leads
+
     @cached_property
     def start_leads(self) -> Leads:
         """Leads at the start of a body."""

@@ -9,8 +9,7 @@ from wlgen.plan import Plan, RowPlan, Segment
 
 def opening(lexicon: Lexicon, segment: Segment, *, at_start: bool) -> tuple[Atom, ...]:
     """Return the first tokens of a segment: its lead and what follows it, as far as the segment reaches."""
-    leads = lexicon.start_leads if at_start else lexicon.inner_leads
-    lead, turn = leads.at(segment.ordinal)
+    lead, turn = lexicon.leads(at_start=at_start).at(segment.ordinal)
     # Streams with one lead differ in the second token: even ones count from the front, odd from the back.
     seconds = lexicon.seconds
     return (lead, seconds[(2 * turn + (segment.ordinal < 0)) % len(seconds)])[: segment.tokens]
@@ -24,7 +23,8 @@ def crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
     be a page more.
     """
     least, most = plan.ordinals()
-    if all(leads.suffice(least, most) for leads in (lexicon.start_leads, lexicon.inner_leads)):
+    places = (True, False) if plan.source.chained else (True,)
+    if all(lexicon.leads(at_start=at_start).suffice(least, most) for at_start in places):
         return 0
     return _crowded_rows(plan, lexicon)
 

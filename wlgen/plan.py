@@ -91,6 +91,11 @@ class RowPlan:
 class RowSource(Protocol):
     """Where the rows of a plan come from: drawn from the spec, or read from a trace."""
 
+    @property
+    def chained(self) -> bool:
+        """Whether a message of any row may have more than one segment."""
+        ...
+
     def count(self, split: Split, rank: int, round_: int) -> int:
         """Return the rows of a split on one rank in one round."""
         ...

@@ -41,6 +41,11 @@ class Population:
         self._prefixes: dict[tuple[Path, int], Segment] = {}
         self._names: dict[Path, str] = {}
 
+    @property
+    def chained(self) -> bool:
+        """Whether any row may have a prefix in front of its own part."""
+        return any(of.chain for of in self.classes)
+
     def reuse(self) -> Iterator[tuple[int, int, int]]:
         """Yield the class, prompt_len and cached_len of each formal row."""
         if self._predicted is not None:

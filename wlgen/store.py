@@ -155,14 +155,12 @@ class Staging:
         remedy = "Move it away, or give another --output."
         raise error(str(self.final), expected="a built set or no folder", found=found, remedy=remedy)
 
-    def keep(self, proof: FileProof) -> FileProof:
-        """Take a proved file of the set that is being replaced, without copying it where links exist."""
-        source, target = self.final / proof.path, self.new / proof.path
+    def keep(self, proof: FileProof, folder: Path) -> FileProof:
+        """Take a proved file: a link to that of the set which is being replaced, a copy of another set's."""
+        source, target = folder / proof.path, self.new / proof.path
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(source, target)
-            except OSError:
+            if folder != self.final or not _linked(source, target):
                 shutil.copyfile(source, target)
         return proof
 
@@ -189,6 +187,15 @@ class Staging:
             target = self.final / path.name
             if path.name not in (MANIFEST, *SPLITS, "inputs") and not target.exists():
                 path.rename(target)
+
+
+def _linked(source: Path, target: Path) -> bool:
+    """Link a file, and return whether this disk can."""
+    try:
+        os.link(source, target)
+    except OSError:
+        return False
+    return True
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:

@@ -46,6 +46,8 @@ class TraceRow:
 class TraceRows:
     """The formal rows of a trace, in its order, given to the ranks in turn."""
 
+    chained = True
+
     def __init__(self, spec: Spec, frame: Callable[[tuple[str, ...]], Framing]) -> None:
         self._spec = spec
         self._frame = frame

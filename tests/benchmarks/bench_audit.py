@@ -78,22 +78,23 @@ def write_results(folder: Path, content: Iterator[Row]) -> Path:
 
 
 def measure(folder: Path, details: Path) -> str:
-    """Run the command and return its exit code, wall time and peak memory."""
+    """Run the command and return its exit code, wall time and peak memory; its page stands beside the set."""
+    place = folder.with_name("page.html")
     command = [
         Path(sys.executable).with_name("wlgen"),
         "audit",
         folder,
         details,
         "--html",
-        folder / "page.html",
+        place,
         "--json",
     ]
     began = time.perf_counter()
-    with (folder / "answer.json").open("wb") as answer:
+    with folder.with_name("answer.json").open("wb") as answer:
         process = subprocess.Popen(command, stdout=answer)
         _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - began
-    page = (folder / "page.html").stat().st_size / 1e6
+    page = place.stat().st_size / 1e6
     return (
         f"exit {os.waitstatus_to_exitcode(status)}, {seconds:.1f} s, peak {usage.ru_maxrss / 1024:.0f} MiB, "
         f"details {details.stat().st_size / 1e6:.0f} MB, page {page:.2f} MB"

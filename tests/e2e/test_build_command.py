@@ -97,6 +97,24 @@ def test_one_rank_alone_is_said_to_be_a_part(tmp_path):
     assert "a part, 1 of 2 ranks" in invoke("verify", output / "small").output
 
 
+def test_two_processes_and_two_machines_build_the_bytes_of_one(tmp_path):
+    spec = write_spec(tmp_path)
+    for output, options in (
+        ("one", ["--jobs", 1]),
+        ("two", ["--jobs", 2]),
+        ("a", ["--rank", 0]),
+        ("b", ["--rank", 1]),
+        ("ab", ["--take", tmp_path / "a/small", "--take", tmp_path / "b/small"]),
+    ):
+        assert invoke("build", spec, "--output", tmp_path / output, *options).exit_code == 0
+    for path in (path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.jsonl")):
+        content = {(tmp_path / output / path).read_bytes() for output in ("one", "two", "ab")}
+        assert len(content) == 1, path
+    manifests = [(tmp_path / output / "small/manifest.json").read_bytes() for output in ("one", "two")]
+    assert manifests[0] == manifests[1]
+    assert invoke("verify", tmp_path / "ab/small").exit_code == 0
+
+
 def spoil(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:
     (folder / name).write_bytes(change((folder / name).read_bytes()))
 

@@ -17,6 +17,10 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
     round_: Annotated[
         list[int] | None, typer.Option("--round", help="Build only this round's checks and formal rows.")
     ] = None,
+    take: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="Copy the files of this spec's set built elsewhere (repeatable)."),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(min=1, help="Processes that share the ranks.", show_default="as many as help"),
@@ -30,7 +34,13 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
 
     with rows_bar(quiet=quiet or as_json) as progress:
         built = build.build(
-            spec_file.load(spec), output, ranks=rank, rounds=round_, jobs=jobs, progress=progress
+            spec_file.load(spec),
+            output,
+            ranks=rank,
+            rounds=round_,
+            take=take or (),
+            jobs=jobs,
+            progress=progress,
         )
     folder, manifest = built.workload.folder, built.workload.manifest
     if as_json:
