@@ -12,7 +12,7 @@ from wlgen.lexicon import Lexicon
 from wlgen.openings import crowded_rows
 from wlgen.plan import LEAD, Plan
 from wlgen.solve import solve
-from wlgen.spec import Kind, Spec
+from wlgen.spec import Spec
 from wlgen.tasks import Task
 
 
@@ -44,33 +44,41 @@ def blueprint(spec: Spec, encoding: Encoding | None = None) -> Blueprint:
     """Load what a spec names and solve its plan; WlgenError where either is impossible."""
     encoding = encoding or load_encoding(spec)
     lexicon = Lexicon(encoding, spec.random_seed)
-    made = tuple(_task(of.task, lexicon, spec.place) for of in spec.requests)
+    made = tuple(_task(spec, number, lexicon) for number in range(len(spec.requests)))
     plan = solve(spec, encoding, lambda number, output_len: LEAD + made[number].least_own(output_len))
     crowded = crowded_rows(plan, lexicon)
     return Blueprint(spec=spec, encoding=encoding, lexicon=lexicon, tasks=made, plan=plan, crowded=crowded)
 
 
-def _task(kind: Kind, lexicon: Lexicon, place: str) -> Task:
-    task: Task = registry.load(tasks, kind.name, place=place).make(kind.options, lexicon, place=place)
+def _task(spec: Spec, number: int, lexicon: Lexicon) -> Task:
+    kind, place = spec.requests[number].task, _task_place(spec, number)
+    module = registry.load(tasks, kind.name, place=place)
+    task: Task = module.make(kind.options, lexicon, place=place, folder=spec.folder)
     return task
+
+
+def _task_place(spec: Spec, number: int) -> str:
+    named = [number] if spec.requests[number].name else []
+    return spec.at("requests", *named, "task")
 
 
 def load_encoding(spec: Spec) -> Encoding:
     """Load the spec's encoding."""
-    module = registry.load(encodings, spec.encoding.name, place=spec.place)
-    encoding: Encoding = module.load(spec.encoding.options, place=spec.place)
+    place = spec.at("encoding")
+    module = registry.load(encodings, spec.encoding.name, place=place)
+    encoding: Encoding = module.load(spec.encoding.options, place=place)
     return encoding
 
 
 def content_sha256(spec: Spec) -> str | None:
     """Return the hash of the text that the spec's tasks read from outside of the spec, as it is now."""
-    kinds = [of.task for of in spec.requests]
-    modules = [registry.load(tasks, kind.name, place=spec.place) for kind in kinds]
-    return _together(
-        module.content_sha256(kind.options, place=spec.place)
-        for kind, module in zip(kinds, modules, strict=True)
-        if hasattr(module, "content_sha256")
-    )
+    hashes = []
+    for number, kind in enumerate(of.task for of in spec.requests):
+        place = _task_place(spec, number)
+        module = registry.load(tasks, kind.name, place=place)
+        if hasattr(module, "content_sha256"):
+            hashes.append(module.content_sha256(kind.options, place=place, folder=spec.folder))
+    return _together(hashes)
 
 
 def _together(hashes: Iterable[str | None]) -> str | None:

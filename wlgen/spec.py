@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -30,6 +31,7 @@ from wlgen.strict import Strict, refusal
 Order: TypeAlias = Literal["generated", "group", "interleaved", "shuffled", "short_to_long"]
 MOST_TOKENS = 2**31
 MOST_ROWS = 10**9
+_BUILT = "manifest.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
 
@@ -327,6 +329,14 @@ class Spec:
     arrivals: Arrivals | None = None
     inputs: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     lines: Mapping[KeyPath, int] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """Where its relative files stand: beside it.
+
+        A manifest does not say where its spec was: the current folder is the best guess.
+        """
+        return Path() if Path(self.place).name == _BUILT else Path(self.place).parent
 
     def at(self, *path: str | int) -> str:
         """Return 'file:line key.path' for a message about the value at a path of keys."""

@@ -54,8 +54,8 @@ def verify(
     """
     manifest = workload.manifest
     spec = spec_file.from_content(manifest.spec, str(workload.folder / MANIFEST))
-    module = registry.load(encodings, spec.encoding.name, place=spec.place)
-    encoding: Encoding = module.load(spec.encoding.options, place=spec.place)
+    module = registry.load(encodings, spec.encoding.name, place=spec.at("encoding"))
+    encoding: Encoding = module.load(spec.encoding.options, place=spec.at("encoding"))
     plan = solve(spec, encoding, lambda _number, _output_len: 1)
     checked = Verification()
     checked.findings += _check_manifest(workload, plan, encoding)

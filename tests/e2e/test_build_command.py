@@ -97,6 +97,22 @@ def test_one_rank_alone_is_said_to_be_a_part(tmp_path):
     assert "a part, 1 of 2 ranks" in invoke("verify", output / "small").output
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"encoding": {"path": "/no/such"}}, "spec.yaml:3 encoding: expected a folder with tokenizer.json"),
+        ({"task": "corpus"}, "spec.yaml:16 requests.task"),
+    ],
+)
+def test_what_the_spec_names_and_is_not_there_is_told_by_its_line(tmp_path, changes, said):
+    spec = write_spec(tmp_path, **changes)
+    spec.write_text(spec.read_text().replace("name: corpus", "name: corpus\n    files: gone.txt"))
+    refused = run("build", spec, "--output", tmp_path / "output")
+    assert refused.returncode == 2
+    assert said in refused.stderr
+    assert not (tmp_path / "output").exists()
+
+
 def test_two_processes_and_two_machines_build_the_bytes_of_one(tmp_path):
     spec = write_spec(tmp_path)
     for output, options in (

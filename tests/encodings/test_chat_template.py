@@ -179,9 +179,9 @@ def test_unknown_template_kwargs_are_refused_all_at_once_with_the_nearest_name(t
     folder = families.llama3(tmp_path)
     kwargs = {"date_strng": "26 Jul 2024", "add_generation_prompt": False}
     with pytest.raises(WlgenError) as refusal:
-        load(Options(path=str(folder), template_kwargs=kwargs), place="spec.yaml:3")
+        load(Options(path=str(folder), template_kwargs=kwargs), place="spec.yaml:3 encoding")
     first, second = str(refusal.value).split("\n")
-    assert first.startswith("spec.yaml:3 template_kwargs date_strng: ")
+    assert first.startswith("spec.yaml:3 encoding.template_kwargs.date_strng: ")
     assert first.endswith("Did you mean 'date_string'?")
     assert "an argument that servers set" in second
 

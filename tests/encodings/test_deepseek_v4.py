@@ -95,8 +95,8 @@ def test_requests_name_the_mode_because_servers_have_other_defaults(thinking, kw
 def test_thinking_without_the_extra_names_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "deepseek_recipe", None)
     load(Options(), place="spec.yaml:3")
-    with pytest.raises(WlgenError, match=r"spec.yaml:3 thinking: .*pip install 'wlgen\[thinking\]'"):
-        load(Options(thinking=True), place="spec.yaml:3")
+    with pytest.raises(WlgenError, match=r"spec.yaml:3 encoding.thinking: .*pip install 'wlgen\[thinking\]'"):
+        load(Options(thinking=True), place="spec.yaml:3 encoding")
 
 
 def test_medium_is_refused_because_vllm_and_sglang_disagree_about_it():

@@ -72,7 +72,7 @@ def deepseek() -> Encoding:
 
 
 def corpus_of(encoding: Encoding, *texts: str) -> corpus.Corpus:
-    return corpus.Corpus(Source(texts=texts, cut=False), Lexicon(encoding, 1), "spec.yaml")
+    return corpus.Corpus(Source(texts=texts, cut=False), Lexicon(encoding, 1), "spec.yaml:9 requests.task")
 
 
 def spec_in(folder: Path, task: dict[str, object], **changes: object) -> Spec:
@@ -219,7 +219,7 @@ def test_a_corpus_must_hold_the_longest_stream_once(deepseek):
     with pytest.raises(WlgenError) as caught:
         task.own(("row", 0), tokens + 8, 8)
     (problem,) = caught.value.problems
-    assert problem.place == "spec.yaml requests.task"
+    assert problem.place == "spec.yaml:9 requests.task"
     assert f"at least {tokens + 8} tokens" in problem.expected
     assert problem.found == f"{tokens} tokens"
     assert "Add text" in problem.remedy
@@ -324,7 +324,7 @@ def write_sources(folder: Path) -> None:
 
 
 def read(folder: Path, **options: object) -> tuple[str, ...]:
-    return corpus._source(corpus.Options(**options), str(folder / "spec.yaml")).texts
+    return corpus._source(corpus.Options(**options), "spec.yaml:9 requests.task", folder).texts
 
 
 def test_every_format_gives_the_same_texts(tmp_path, monkeypatch):
@@ -361,15 +361,14 @@ def test_a_large_corpus_is_read_as_far_as_it_is_needed(tmp_path, monkeypatch):
     monkeypatch.setattr(_corpus_files, "_LARGE", 400)
     (tmp_path / "a.txt").write_text("one line\n" * 200)
     (tmp_path / "b.txt").write_bytes(b"\xff")  # never reached
-    source = corpus._source(corpus.Options(files=["a.txt", "b.txt"]), str(tmp_path / "spec.yaml"))
+    source = corpus._source(corpus.Options(files=["a.txt", "b.txt"]), "spec.yaml", tmp_path)
     assert (source.texts, source.cut) == ((("one line\n" * 12)[:100],), True)
 
 
 def test_the_hash_is_that_of_the_texts_not_of_their_files(tmp_path):
     write_sources(tmp_path)
-    place = str(tmp_path / "spec.yaml")
     one, other, third = (
-        corpus.content_sha256(corpus.Options(files=f, column=c), place=place)
+        corpus.content_sha256(corpus.Options(files=f, column=c), place="spec.yaml", folder=tmp_path)
         for f, c in (("[0-9].txt", "text"), ("a.parquet", "body"), ("[01].txt", "text"))
     )
     assert one == other != third
@@ -380,8 +379,9 @@ def test_local_files_leave_no_cache_behind_and_need_no_network(tmp_path):
     code = """
 import socket
 socket.socket.connect = socket.getaddrinfo = None
+from pathlib import Path
 from wlgen.tasks import corpus
-print(corpus.content_sha256(corpus.Options(files="*.jsonl"), place="spec.yaml"))
+print(corpus.content_sha256(corpus.Options(files="*.jsonl"), place="spec.yaml", folder=Path()))
 """
     (tmp_path / "home").mkdir()
     places = {"HOME": str(tmp_path / "home"), "HF_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}
@@ -396,7 +396,7 @@ print(corpus.content_sha256(corpus.Options(files="*.jsonl"), place="spec.yaml"))
 BAD = {
     "no file": (
         {"files": "b.jsonl"},
-        r"spec.yaml requests.task.files: expected a file, found none at .*b.jsonl. Did",
+        r"spec.yaml:9 requests.task.files: expected a file, found none at .*b.jsonl. Did",
     ),
     "folder": ({"files": "set"}, r"found a folder, .*set. Name its files, for example set/\*.jsonl"),
     "no text": (

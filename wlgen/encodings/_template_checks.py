@@ -23,7 +23,7 @@ def check_kwargs(loaded: Any, template: str, kwargs: Mapping[str, Any], place: s
     words = sorted(set(re.findall(r"[A-Za-z_]\w*", template)) - set(reserved))
     problems = [
         Problem(
-            place=f"{place} template_kwargs {name}",
+            place=f"{place}.template_kwargs.{name}",
             expected="a variable that the chat template reads",
             found="an argument that servers set" if name in reserved else "a name that is not in it",
             remedy=nearest(name, words),

@@ -123,7 +123,7 @@ def _preamble(effort: str, place: str) -> str:
         import deepseek_recipe as recipe  # noqa: PLC0415 (the optional extra `thinking`)
     except ImportError as failure:
         raise error(
-            f"{place} thinking",
+            f"{place}.thinking",
             expected="the package deepseek-recipe, which writes the preamble of thinking mode",
             found="it is not installed",
             remedy="pip install 'wlgen[thinking]'",

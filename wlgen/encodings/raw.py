@@ -74,7 +74,7 @@ def _special_texts(tokenizer: Tokenizer, place: str) -> tuple[str, str]:
         if [e.ids for e in tokenizer.encode_batch(texts, add_special_tokens=False)] == wanted:
             return before + space, after
     raise error(
-        f"{place} add_special_tokens",
+        f"{place}.add_special_tokens",
         expected="a tokenizer whose BOS and EOS can be written as text",
         found=f"{before!r} and {after!r}, which change the tokens of the prompt beside them",
         remedy="Set add_special_tokens: false, and send token ids.",

@@ -1,8 +1,9 @@
 """Tasks: what the text of a request asks for.
 
 A task is one module here with `Options` (a strict pydantic model of what a spec may set) and
-`make(options, lexicon, place) -> Task`; and, where it reads text from outside of the spec,
-`content_sha256(options, place) -> str`, the hash of that text as it is now.
+`make(options, lexicon, place, folder) -> Task`; and, where it reads text from outside of the spec,
+`content_sha256(options, place, folder) -> str`, the hash of that text as it is now. Errors begin with
+`place`; relative files stand in `folder`.
 """
 
 from __future__ import annotations

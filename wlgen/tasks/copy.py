@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from wlgen.lexicon import Chunk, Lexicon
 from wlgen.pages import ceil_to
 from wlgen.streams import Coordinates
@@ -51,7 +53,7 @@ def _passage_len(output_len: int) -> int:
     return ceil_to(output_len + 1, SENTENCE_TOKENS) - 1
 
 
-def make(options: Options, lexicon: Lexicon, *, place: str) -> Copy:
+def make(options: Options, lexicon: Lexicon, *, place: str, folder: Path) -> Copy:
     """Return the task for a lexicon."""
-    del options, place
+    del options, place, folder
     return Copy(lexicon)

@@ -32,7 +32,6 @@ _MOST_ADDED = 64  # words tried in place of a corpus's last tokens
 _SECONDS = 3  # of the tokens that may stand before a stream's text, which are tried
 _SENTENCE = re.compile(r"(?:[。！？\n]|[.!?]\s)\s*(?=[^\W_])")  # noqa: RUF001 (as Chinese writes them)
 _WORD = re.compile(r"\W(?=[^\W_])")
-_BUILT = "manifest.json"
 
 _Text = Annotated[str, Field(min_length=1)]
 
@@ -172,7 +171,7 @@ class Corpus:
         begun = next(filter(None, tried), None)
         if begun is None:
             raise error(
-                f"{self._place} requests.task",
+                self._place,
                 expected="text whose tokens stay the same behind the first words of a row",
                 found=f"none, with the tokenizer of {self._encoding.name}",
                 remedy="Use the task copy or words with this tokenizer.",
@@ -224,7 +223,7 @@ class Corpus:
         text = safe_text(self._source.texts, self._encoding, self._lead)
         if not text:
             expected = f"text that the tokenizer of {self._encoding.name} knows"
-            raise error(f"{self._place} requests.task", expected=expected, found="none in the corpus")
+            raise error(self._place, expected=expected, found="none in the corpus")
         return Circle(text, self._encoding)
 
     @cached_property
@@ -248,7 +247,7 @@ class Corpus:
     def _too_little(self, tokens: int) -> WlgenError:
         cut = f" in the first {MOST_CHARACTERS} characters, which is all that is read" * self._source.cut
         return error(
-            f"{self._place} requests.task",
+            self._place,
             expected=f"a corpus of at least {tokens} tokens, so that no part of a row repeats itself",
             found=f"{self._circle.count_tokens()} tokens{cut}",
             remedy="Use shorter requests." if cut else "Add text, or use shorter requests.",
@@ -257,24 +256,24 @@ class Corpus:
     def _unstable(self, stream: Coordinates) -> WlgenError:
         lengths = ", ".join(map(str, sorted(self._asked[stream])))
         return error(
-            f"{self._place} requests.task",
+            self._place,
             expected=f"text that can be cut behind {lengths} tokens",
             found="one inside a character of several tokens: rows would share less than planned",
             remedy="Use another random_seed, or a tokenizer that knows the characters of this text.",
         )
 
 
-def make(options: Options, lexicon: Lexicon, *, place: str) -> Corpus:
+def make(options: Options, lexicon: Lexicon, *, place: str, folder: Path) -> Corpus:
     """Return the task for a lexicon. The corpus is read now, and encoded as far as rows need it."""
-    return Corpus(_source(options, place), lexicon, place)
+    return Corpus(_source(options, place, folder), lexicon, place)
 
 
-def content_sha256(options: Options, *, place: str) -> str:
+def content_sha256(options: Options, *, place: str, folder: Path) -> str:
     """Return the sha256 of the corpus as it is now."""
-    return _source(options, place).sha256
+    return _source(options, place, folder).sha256
 
 
-def _source(options: Options, place: str) -> Source:
+def _source(options: Options, place: str, folder: Path) -> Source:
     if options.dataset is not None:
         return read_dataset(
             options.dataset,
@@ -282,9 +281,7 @@ def _source(options: Options, place: str) -> Source:
             split=options.split or "train",
             revision=options.revision,
             column=options.column,
-            place=f"{place} requests.task.dataset",
+            place=f"{place}.dataset",
         )
     patterns = [options.files] if isinstance(options.files, str) else options.files or []
-    # A manifest does not say where its spec was: the current folder is the best guess.
-    folder = Path() if Path(place).name == _BUILT else Path(place).parent
-    return read_files(patterns, options.column, folder, f"{place} requests.task.files")
+    return read_files(patterns, options.column, folder, f"{place}.files")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from wlgen.lexicon import Chunk, Lexicon
 from wlgen.streams import Coordinates
 from wlgen.strict import Strict
@@ -35,7 +37,7 @@ class Words:
         return self._lexicon.random_words(stream, tokens)
 
 
-def make(options: Options, lexicon: Lexicon, *, place: str) -> Words:
+def make(options: Options, lexicon: Lexicon, *, place: str, folder: Path) -> Words:
     """Return the task for a lexicon."""
-    del options, place
+    del options, place, folder
     return Words(lexicon)
