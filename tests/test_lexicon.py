@@ -69,6 +69,17 @@ def test_a_lead_is_encoded_when_it_is_reached_and_once():
     assert len(asked) == len(set(asked)) == BLOCK + 5000 % BLOCK
 
 
+@pytest.mark.parametrize(
+    ("least", "most", "expected"),
+    [(0, 0, True), (-1, 0, True), (-400, 265, True), (-400, 266, False), (-667, -1, False), (-2, 700, False)],
+)
+def test_leads_suffice_until_the_two_sides_meet(least, most, expected):
+    leads = Leads([str(n) for n in range(1000)], one_token_each)
+    assert leads.suffice(least, most) is expected
+    ids = [leads.at(n)[0].id for n in range(least, most + 1)]
+    assert (len(set(ids)) == len(ids)) is expected
+
+
 def test_no_lead_at_all_is_an_error_about_the_vocabulary():
     with pytest.raises(WlgenError, match="tokenizer vocabulary: expected words that can start a stream"):
         Leads(["0", "3"], one_token_each).at(0)
