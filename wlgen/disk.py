@@ -75,12 +75,13 @@ class Writer:
         self._end_file()
         self._acts.put(None)
         self._thread.join()
-        if self._failure is not None and failure is None:
-            raise self._failure
+        if failure is None:
+            self._check()
 
     def begin(self, path: Path) -> HashedFile:
         """Begin the next file; its hash is known once the writer has ended."""
         self._end_file()
+        self._check()
         self._file = HashedFile(path)
         self._acts.put(self._file.open)
         return self._file
@@ -92,17 +93,20 @@ class Writer:
             self._size += len(part)
         if self._size > BUFFER:
             self._hand_over()
+            self._check()
 
-    def _hand_over(self) -> None:
+    def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+    def _hand_over(self) -> None:
         if self._file is not None:
             self._acts.put(partial(self._file.take, self._parts))
-            self._parts, self._size = [], 0
+        self._parts, self._size = [], 0
 
     def _end_file(self) -> None:
-        if self._file is not None and self._failure is None:
-            self._hand_over()
+        self._hand_over()
+        if self._file is not None:
             self._acts.put(self._file.close)
 
     def _work(self) -> None:
