@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 from oracle import broken_promises
-from sets import chat, spec_of, wordy
+from sets import chat, content_of, spec_of, wordy
 
 from wlgen import spec_file
 from wlgen.blueprint import blueprint
@@ -161,14 +161,34 @@ def test_one_damaged_file_is_built_again_alone(whole, copied, tmp_path, damage):
     assert verify(open_workload(folder), full=True).findings == []
 
 
-def test_the_counts_of_a_proof_add_up_and_others_are_left_out(whole, copied, tmp_path):
-    content = orjson.loads((copied / "manifest.json").read_bytes())
+def manifest_of(folder: Path) -> bytes:
+    return (folder / "manifest.json").read_bytes()
+
+
+def test_a_set_has_one_manifest_however_it_was_put_together(whole, copied, tmp_path):
+    expected = manifest_of(whole.workload.folder)
+    content = orjson.loads(manifest_of(copied))
     content["proof"]["seams"] = "many"
     (copied / "manifest.json").write_bytes(orjson.dumps(content))
     (copied / "formal/rank-01.jsonl").unlink()
-    proof, before = build(SPEC, tmp_path).workload.manifest.proof, whole.workload.manifest.proof
-    assert proof["whole_rows"] > before["whole_rows"]
-    assert type(proof["seams"]) is int
+    build(SPEC, tmp_path)
+    assert manifest_of(copied) == expected
+    parts = [build(SPEC, tmp_path / str(rank), ranks=[rank]).workload.folder for rank in range(2)]
+    assert manifest_of(build(SPEC, tmp_path / "all", take=parts).workload.folder) == expected
+
+
+def test_a_file_of_the_spec_that_was_changed_in_the_set_is_put_right(tmp_path):
+    (tmp_path / "lengths.csv").write_text("n\n64\n70\n")
+    content = content_of(dp_ranks=1, formal={"total": 4}, **TINY)
+    content["requests"]["body_len"] = {"column": {"path": "lengths.csv", "column": "n"}}
+    spec = spec_file.from_content(content, str(tmp_path / "spec.yaml"))
+    built = build(spec, tmp_path / "out")
+    (kept,) = (built.workload.folder / "inputs").iterdir()
+    for spoil in (lambda: kept.write_text("n\n1\n"), kept.unlink):
+        spoil()
+        again = build(spec, tmp_path / "out")
+        assert (again.written, kept.read_text()) == (0, "n\n64\n70\n")
+    assert verify(again.workload, full=False).findings == []
 
 
 def test_a_damaged_file_of_another_rank_is_built_again_too(whole, copied, tmp_path):
@@ -304,7 +324,7 @@ def test_another_random_seed_gives_other_rows_everywhere(tmp_path):
 def test_ranks_built_on_several_machines_are_taken_into_one_set(whole, tmp_path):
     parts = [build(SPEC, tmp_path / str(rank), ranks=[rank]).workload.folder for rank in range(3)]
     built = build(SPEC, tmp_path / "all", take=parts)
-    assert built.written == 0
+    assert (built.written, built.taken) == (0, 9)
     assert files_of(built.workload.folder) == files_of(whole.workload.folder)
     found, expected = built.workload.manifest, whole.workload.manifest
     assert (found.files, found.ranks) == (expected.files, expected.ranks)
@@ -319,7 +339,7 @@ def test_what_is_missing_or_spoilt_in_a_taken_set_is_built(whole, tmp_path):
     spoilt = part / "formal" / "rank-02.jsonl"
     spoilt.write_bytes(spoilt.read_bytes()[:-2] + b" \n")
     built = build(SPEC, tmp_path / "all", take=[part])
-    assert built.written == 4
+    assert (built.written, built.taken) == (4, 5)
     assert files_of(built.workload.folder) == files_of(whole.workload.folder)
 
 

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,12 +51,13 @@ def test_processes_add_the_files_that_are_missing(tmp_path):
     whole = build(SPEC, tmp_path / "whole").workload
     build(SPEC, tmp_path / "parts", ranks=[1])
     assert build(SPEC, tmp_path / "parts", jobs=2).written == 6
-    assert (tmp_path / "parts/small").is_dir()
-    found = bytes_of(build(SPEC, tmp_path / "parts").workload)
-    expected = bytes_of(whole)
-    assert {k: v for k, v in found.items() if k != "manifest.json"} == {
-        k: v for k, v in expected.items() if k != "manifest.json"
-    }
+    assert bytes_of(build(SPEC, tmp_path / "parts").workload) == bytes_of(whole)
+
+
+@pytest.mark.parametrize("jobs", [0, -3])
+def test_no_process_at_all_is_refused(tmp_path, jobs):
+    with pytest.raises(WlgenError, match=f"--jobs: expected at least 1 process, found {jobs}"):
+        build(SPEC, tmp_path, jobs=jobs)
 
 
 def write(ready: Blueprint, shares: list[Share], act=lambda: None) -> None:
@@ -100,3 +107,54 @@ def test_a_text_that_changes_during_a_build_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("The river ran by the new mill. " * 40)
     with pytest.raises(WlgenError, match="expected texts that stay as they are during a build"):
         write(ready, shares_of(ready, tmp_path / "out", 2))
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from sets import spec_of
+from wlgen import evidence
+from wlgen.build import build
+if sys.argv[2] == "slow" and __name__ != "__main__":
+    pass
+else:
+    if sys.argv[2] == "slow":  # the processes have started, and wait to be told which rows to encode whole
+        evidence.Evidence.whole = lambda *_: time.sleep(60)
+    build(spec_of(dp_ranks=2), Path(sys.argv[1]), jobs=2)
+"""
+
+
+def script(tmp_path: Path, way: str) -> subprocess.Popen[str]:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "out"), way]
+    return subprocess.Popen(command, env=os.environ | paths, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_script_without_the_guard_is_told_of_it(tmp_path):
+    _, said = script(tmp_path, "unguarded").communicate(timeout=120)
+    assert 'A script that builds with jobs needs `if __name__ == "__main__":`' in said
+
+
+def children_of(process: int) -> list[int]:
+    found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [int(child) for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def until(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTERM])
+def test_processes_end_with_the_one_that_started_them(tmp_path, way):
+    """Else they would write into the place of the next build."""
+    parent = script(tmp_path, "slow")
+    until(lambda: len(children_of(parent.pid)) == 2)
+    children = children_of(parent.pid)
+    parent.send_signal(way)
+    parent.communicate(timeout=60)
+    until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))

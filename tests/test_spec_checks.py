@@ -109,7 +109,7 @@ WRONG = {
     "an aggregate out of reach": (
         of("{uniform: [300, 400]}").replace("min_ratio: 0.5", "aggregate: 0.99"),
         4,
-        "can be reached, in steps of 16 tokens over 6 rows. The nearest that passes: aggregate: ",
+        "can be reached, in steps of 16 tokens over 6 rows, each rank by itself. The nearest that passes: ",
     ),
     "cold without a length": (
         one("prefix: {shared_by: all}").replace("min_ratio: 0.5", "cold: true"),

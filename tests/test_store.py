@@ -213,7 +213,7 @@ def test_an_output_where_nothing_can_be_made_is_refused():
 def write_to_a_full_disk(output: Path, rows: Iterator[Composed]) -> None:
     """Write a file whose place leads to /dev/full, which takes no byte."""
     with Staging(output, "small") as staging:
-        target = output / ".small.building" / "new" / "formal"
+        target = staging.new / "formal"
         target.mkdir()
         (target / "rank-00.jsonl").symlink_to("/dev/full")
         write_rows(staging.new, [("formal/rank-00.jsonl", rows)])
@@ -261,7 +261,7 @@ def test_large_and_small_buffers_write_the_same_bytes(tmp_path, ready, monkeypat
         monkeypatch.setattr(disk, "BUFFER", size)
         with Staging(tmp_path, "small") as staging:
             (proof,) = write_rows(staging.new, [("formal/rank-00.jsonl", rows_of(ready))])
-            written.append((proof, (tmp_path / ".small.building" / "new" / proof.path).read_bytes()))
+            written.append((proof, (staging.new / proof.path).read_bytes()))
     assert written[0] == written[1] == written[2]
     assert written[0][0].rows == 2
 

@@ -12,7 +12,7 @@ from wlgen import spec_file
 from wlgen.blueprint import Blueprint, blueprint, content_sha256, load_encoding
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
-from wlgen.evidence import Evidence, method_of
+from wlgen.evidence import Evidence, Method, method_of
 from wlgen.plan import File, Plan
 from wlgen.predict import gate
 from wlgen.shares import share_out
@@ -34,10 +34,14 @@ from wlgen.workload import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """What a build did: the set, and how many of its files were written (the others had a valid proof)."""
+    """What a build did: the set, how many of its row files were written, and how many taken from another set.
+
+    The others were there, with a valid proof.
+    """
 
     workload: Workload
     written: int
+    taken: int
 
 
 def build(
@@ -59,6 +63,8 @@ def build(
     """
     wanted = _checked("--rank", "dp_ranks", spec.dp_ranks, ranks)
     asked = _checked("--round", "rounds", spec.rounds, rounds)
+    if jobs is not None and jobs < 1:
+        raise error("--jobs", expected="at least 1 process", found=str(jobs))
     encoding = load_encoding(spec)
     with Staging(output, spec.name) as staging:
         staging.check_place()
@@ -66,32 +72,36 @@ def build(
         kept = {path: (proof, each) for each in others for path, proof in _proved(each).items()}
         if old:
             kept |= {path: (proof, old) for path, proof in _proved(old).items()}
-        taken = [each for each in others if any(source is each for _, source in kept.values())]
-        if old and plan and not taken and not _missing(plan, wanted, asked, old, kept):
-            return Built(workload=old, written=0)
+        taken = sum(source is not old for _, source in kept.values())
+        if old and plan and not taken and not _missing(plan, wanted, asked, old, kept) and _inputs_stand(old):
+            return Built(workload=old, written=0, taken=0)
         ready = blueprint(spec, encoding)
         missing = _missing(ready.plan, wanted, asked, old, kept)
-        written, found = _write(ready, staging.new, missing, jobs, progress)
-        proof = _added(found, [*taken, *([old] if old and kept else [])])
+        method = method_of(ready.lexicon, ready.tasks)
+        written, evidence = _write(ready, staging.new, missing, method, jobs=jobs, progress=progress)
+        if kept:  # a set has one proof, however it was put together
+            there = [file for file in ready.plan.files() if file in missing or _path(file) in kept]
+            evidence = _evidence(ready, there, method)[0]
+        proof = {**evidence.proof(), "rows_that_share_a_lead": ready.crowded}
         if ready.content_sha256 is not None:
             proof["content_sha256"] = ready.content_sha256
         inputs = [staging.add(path, content) for path, content in sorted(spec.inputs.items())]
         files = [*(staging.keep(proof, source.folder) for proof, source in kept.values()), *written, *inputs]
         staging.commit(manifest(ready.plan, encoding, files, proof))
-    return Built(workload=open_workload(staging.final), written=len(written))
+    return Built(workload=open_workload(staging.final), written=len(written), taken=taken)
 
 
 def _write(
     ready: Blueprint,
     folder: Path,
     files: Sequence[File],
+    method: Method,
+    *,
     jobs: int | None,
     progress: Callable[[int, int], None],
-) -> tuple[list[FileProof], dict[str, Any]]:
-    """Write files below a folder and return their proofs in order, and the proof of their rows."""
-    plan, method = ready.plan, method_of(ready.lexicon, ready.tasks)
-    evidence = Evidence(method)
-    planned = (row for file in files for row in plan.rows(*file))
+) -> tuple[list[FileProof], Evidence]:
+    """Write files below a folder and return their proofs in order, and what was encoded to prove them."""
+    plan = ready.plan
     done, total = 0, sum(plan.count(*file) for file in files)
 
     def tell(rows: int) -> None:
@@ -102,15 +112,22 @@ def _write(
     shares = share_out(plan, folder, files, method, jobs)
     if len(shares) == 1:
         gate(plan, shares[0].ranks)
-        proofs = shares[0].write(ready, evidence.whole(planned), tell)
+        evidence, whole = _evidence(ready, files, method)
+        proofs = shares[0].write(ready, whole, tell)
     else:
         from wlgen.jobs import Jobs  # noqa: PLC0415 (most builds need no other process)
 
         with Jobs(ready, shares) as processes:
-            proofs = processes.write(evidence.whole(planned), tell)
+            evidence, whole = _evidence(ready, files, method)
+            proofs = processes.write(whole, tell)
     by_path = {proof.path: proof for proof in proofs}
-    found = {**evidence.proof(), "rows_that_share_a_lead": ready.crowded}
-    return [by_path[_path(file)] for file in files], found
+    return [by_path[_path(file)] for file in files], evidence
+
+
+def _evidence(ready: Blueprint, files: Sequence[File], method: Method) -> tuple[Evidence, set[str]]:
+    """Return what the tokenizer confirms of files, and the ids of the rows that it encodes whole."""
+    evidence = Evidence(method)
+    return evidence, evidence.whole(row for file in files for row in ready.plan.rows(*file))
 
 
 def manifest(
@@ -178,7 +195,7 @@ def _taken(folder: Path, plan: Plan, encoding: Encoding) -> Workload:
         raise error(
             f"--take {folder}",
             expected=f"a set of the very spec {plan.spec.place}, its tokenizer and its texts",
-            found=f"the set {workload.manifest.name} of another",
+            found=f"the set {workload.manifest.name} of another spec, tokenizer or text",
             remedy="Build it from this spec, or leave it out.",
         )
     return workload
@@ -198,6 +215,12 @@ def _proved(workload: Workload) -> dict[str, FileProof]:
         return {file.path: file for file, sha256 in zip(files, hashes, strict=True) if sha256 == file.sha256}
 
 
+def _inputs_stand(workload: Workload) -> bool:
+    """Whether the files that the spec names stand in the set as the manifest says."""
+    files = [file for file in workload.manifest.files if file.path.split("/")[0] not in SPLITS]
+    return all(file_sha256(workload.folder / file.path) == file.sha256 for file in files)
+
+
 def _missing(
     plan: Plan,
     ranks: Sequence[int],
@@ -214,12 +237,3 @@ def _missing(
         if path not in kept and (path in listed or asked):
             missing.append((split, rank, round_))
     return missing
-
-
-def _added(proof: Mapping[str, Any], sources: Sequence[Workload]) -> dict[str, Any]:
-    """Return a proof with what the builds of the kept files counted."""
-    added = dict(proof)
-    for old in (source.manifest.proof for source in sources):
-        for name in ("prefixes", "seams", "whole_rows"):
-            added[name] += old[name] if type(old.get(name)) is int else 0
-    return added

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
-from multiprocessing import get_context
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
@@ -19,6 +21,7 @@ from wlgen.shares import Share, Tell
 from wlgen.spec import Spec
 from wlgen.workload import FileProof
 
+_GUARD = 'See what it wrote itself. A script that builds with jobs needs `if __name__ == "__main__":`.'
 ROWS_A_WORD = 256  # composed between two words to the process that waits
 
 Word: TypeAlias = int | Exception | list[FileProof]
@@ -38,20 +41,22 @@ class Jobs:
 
     def __enter__(self) -> Self:
         context = get_context("spawn")  # a copy of this process would share the threads of its tokenizer
-        for share in self._shares:
-            here, there = context.Pipe()
-            work = (there, self._ready.spec, self._ready.content_sha256, share)
-            process = context.Process(target=_work, args=work, daemon=True)
-            process.start()
-            there.close()
-            self._lines[here] = process
+        with _uninterrupted():
+            for share in self._shares:
+                here, there = context.Pipe()
+                work = (there, self._ready.spec, self._ready.content_sha256, share)
+                process = context.Process(target=_work, args=work, daemon=True)
+                process.start()
+                there.close()
+                self._lines[here] = process
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
     ) -> None:
         for line, process in self._lines.items():
-            process.terminate()
+            if failure is not None:
+                process.terminate()
             process.join()
             line.close()
 
@@ -78,20 +83,45 @@ class Jobs:
         try:
             word: Word = line.recv()
         except (EOFError, ConnectionResetError):
-            process = self._lines[line]
-            process.join()
-            raise error(
-                "--jobs",
-                expected="processes that write their files to the end",
-                found=f"one that ended with code {process.exitcode}",
-                remedy="Give fewer --jobs, which need less memory.",
-            ) from None
+            raise _ended_early(self._lines[line]) from None
         return word
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Start processes that a person's Ctrl-C does not reach: the one that waits for them ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _ended_early(process: BaseProcess) -> WlgenError:
+    process.join()
+    killed = (process.exitcode or 0) < 0
+    return error(
+        "--jobs",
+        expected="processes that write their files to the end",
+        found=f"one that ended with code {process.exitcode}",
+        remedy="Give fewer --jobs, which need less memory." if killed else _GUARD,
+    )
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the one that started it has ended, however that came about."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(line: Connection, spec: Spec, content_sha256: str | None, share: Share) -> None:
     """Do a share in a process of its own, and send what becomes of it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits ends this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         line.send(_done(line, spec, content_sha256, share))
     except (BrokenPipeError, EOFError):
@@ -107,7 +137,12 @@ def _done(line: Connection, spec: Spec, content_sha256: str | None, share: Share
     """Make a spec ready again, gate the share, wait for the rows to encode whole, and write."""
     ready = blueprint(spec)
     if ready.content_sha256 != content_sha256:
-        raise error(spec.place, expected="texts that stay as they are during a build", found="a change")
+        raise error(
+            spec.place,
+            expected="texts that stay as they are during a build",
+            found="a change",
+            remedy="Build again.",
+        )
     gate(ready.plan, share.ranks)
     whole, untold = line.recv(), 0
 

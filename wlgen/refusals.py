@@ -183,7 +183,7 @@ def _aggregate_missed(spec: Spec, of: RequestClass, table: Table, mine: Ints) ->
         spec.at(*of.path, "cached", "aggregate"),
         expected=f"{asked * 100:g} % of {whole} prompt tokens cached, within {tolerance * 100:g} %",
         found=f"at nearest {percent(reached, whole)}; {percent(least, whole)} to {percent(most, whole)} can "
-        f"be reached, in steps of {of.rule.hit_quantum} tokens over {len(mine)} rows",
+        f"be reached, in steps of {of.rule.hit_quantum} tokens over {len(mine)} rows, each rank by itself",
         remedy=f"The nearest that passes: aggregate: {nearest:.6f}, or a wider tolerance.",
     )
 

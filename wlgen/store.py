@@ -1,7 +1,7 @@
 """Store: composed rows to disk. Hash while writing, a temporary place, manifest last, then one rename.
 
 output/<name>                      the set, always whole
-output/.<name>.building/new        what a build is writing
+output/.<name>.building/new-<id>   what a build is writing
 output/.<name>.building/old        the old set during the exchange; whoever comes next puts it back
 """
 
@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Self
 
@@ -86,7 +87,7 @@ class Staging:
     def __init__(self, output: Path, name: str) -> None:
         self.final = output / name
         self._place = output / f".{name}.building"
-        self.new = self._place / "new"
+        self.new = self._place / f"new-{token_hex(4)}"  # so that nothing of a killed build writes there
         self._old = self._place / "old"
 
     def __enter__(self) -> Self:
@@ -141,7 +142,7 @@ class Staging:
                 self._move_extras()
             else:
                 self._old.rename(self.final)
-        for path in (self._old, self.new):
+        for path in self._place.iterdir():
             shutil.rmtree(path, ignore_errors=True)
 
     def check_place(self) -> None:

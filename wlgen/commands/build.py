@@ -19,7 +19,7 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
     ] = None,
     take: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="Copy the files of this spec's set built elsewhere (repeatable)."),
+        typer.Option(metavar="DIR", help="Copy all files of this spec's set built elsewhere (repeatable)."),
     ] = None,
     jobs: Annotated[
         int | None,
@@ -47,9 +47,9 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
         typer.echo((folder / "manifest.json").read_text(), nl=False)
     elif not quiet:
         rows = ", ".join(f"{count['rows']} {split}" for split, count in manifest.splits.items())
-        state = (
-            f"{built.written} files written" if built.written else "unchanged, every file proved by its hash"
-        )
+        done = {"written": built.written, "taken": built.taken}
+        said = [f"{count} file{'s' * (count != 1)} {what}" for what, count in done.items() if count]
+        state = ", ".join(said) or "unchanged, every file proved by its hash"
         built_ranks, ranks = len(manifest.ranks), manifest.dp_ranks
         part = "" if built_ranks == ranks else f" (a part, {built_ranks} of {ranks} ranks)"
         typer.echo(f"{folder}{part}: {state}; {rows} rows for {ranks} ranks")
