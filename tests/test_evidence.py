@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sets import chat, spec_of
 
@@ -54,3 +56,13 @@ def test_other_methods_encode_each_own_part_or_each_row(method, seams):
     whole = evidence.whole(rows)
     assert len(whole) == (len(rows) if method == "whole" else 3 + 2 + 2)
     assert evidence.proof()["seams"] == seams * (len(rows) - len(whole))
+
+
+def test_two_streams_that_would_begin_alike_are_found_in_whatever_ranks_they_are():
+    plan = blueprint(spec_of(formal={"total": 6})).plan
+    one, other = next(plan.rows("formal", 0)), next(plan.rows("formal", 1))
+    prefix, own = other.messages[0].segments
+    alike = replace(own, ordinal=one.messages[0].segments[1].ordinal)
+    message = replace(other.messages[0], segments=(prefix, alike))
+    with pytest.raises(RuntimeError, match="row formal-r01-000000 begins as another does"):
+        Evidence("atoms").whole([one, replace(other, messages=(message,))])

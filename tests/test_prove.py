@@ -139,6 +139,19 @@ def test_a_task_that_is_not_proved_has_every_row_encoded_whole():
         proof(drifting)
 
 
+@pytest.mark.parametrize("cached", [{"min_ratio": 0.5}, {"max_tokens": 0}])
+def test_a_long_head_without_a_space_near_its_end_is_no_drift(cached):
+    """Llama 3 ends its head in 52 characters of special tokens; its window holds all of a run then."""
+    date = "26 Jul 2024 " + "and another day in the same long month " * 12
+    encoding = {"path": str(family("llama3")), "template_kwargs": {"date_string": date}}
+    ready = blueprint(spec_of(encoding=encoding, cached=cached, body_len=640, formal={"total": 20}))
+    assert ready.plan.head_len > 100
+    prover = Prover(ready.lexicon, "atoms", crowded=0)
+    for row in rows_of(ready):  # none is encoded whole, as where other processes do that
+        prover.add(row, whole=False)
+    prover.finish()
+
+
 def test_a_row_below_its_bound_is_found():
     ready = blueprint(spec_of())
     wrong = replace(rows_of(ready)[-1].plan, cached_len=160)

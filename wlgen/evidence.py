@@ -31,6 +31,8 @@ class Evidence:
         self._method = method
         self._prefixes: dict[Coordinates, int] = {}
         self._joined: set[Join] = set()
+        self._points: dict[tuple[object, ...], int] = {}
+        self._begun: dict[tuple[int, int], Coordinates] = {}
         self._whole: Counter[str] = Counter()
         self._seams = 0
 
@@ -48,6 +50,7 @@ class Evidence:
         }
 
     def _take(self, row: RowPlan) -> bool:
+        self._check_ordinals(row)
         new = self._takes_prefix(row)
         done = self._whole[row.split]
         few = done == 0 or (done < WHOLE_ROWS and (done + 1) * row.prompt_len <= WHOLE_TOKENS)
@@ -57,6 +60,17 @@ class Evidence:
             return True
         self._seams += self._new_seams(row) if self._method == "atoms" else 1
         return False
+
+    def _check_ordinals(self, row: RowPlan) -> None:
+        """Check that streams which begin at one point, in whatever ranks, are told apart there."""
+        path: tuple[object, ...] = ()
+        for message in row.messages:
+            for segment in message.segments:
+                point = self._points.setdefault(path, len(self._points))
+                if self._begun.setdefault((point, segment.ordinal), segment.stream) != segment.stream:
+                    raise RuntimeError(f"row {row.id} begins as another does: ordinal {segment.ordinal}")
+                path = (point, segment.stream, segment.tokens)
+            path = (path, "next message")
 
     def _takes_prefix(self, row: RowPlan) -> bool:
         """Whether a row has a prefix that none before it had, or not so much of it."""

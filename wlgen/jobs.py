@@ -41,14 +41,19 @@ class Jobs:
 
     def __enter__(self) -> Self:
         context = get_context("spawn")  # a copy of this process would share the threads of its tokenizer
-        with _uninterrupted():
-            for share in self._shares:
-                here, there = context.Pipe()
-                work = (there, self._ready.spec, self._ready.content_sha256, share)
-                process = context.Process(target=_work, args=work, daemon=True)
-                process.start()
-                there.close()
-                self._lines[here] = process
+        try:
+            with _uninterrupted():
+                for share in self._shares:
+                    here, there = context.Pipe()
+                    work = (there, self._ready.spec, self._ready.content_sha256, share)
+                    process = context.Process(target=_work, args=work, daemon=True)
+                    process.start()
+                    there.close()
+                    self._lines[here] = process
+        except OSError as failure:
+            self.__exit__(type(failure), failure, None)
+            expected = f"{len(self._shares)} processes that can be started"
+            raise error("--jobs", expected=expected, found=str(failure), remedy="Give fewer.") from failure
         return self
 
     def __exit__(

@@ -43,7 +43,7 @@ class Population:
 
     @property
     def chained(self) -> bool:
-        """Whether any row may have a prefix in front of its own part."""
+        """Whether a message of any row may have more than one segment: a prefix, and more behind it."""
         return any(of.chain for of in self.classes)
 
     def reuse(self) -> Iterator[tuple[int, int, int]]:

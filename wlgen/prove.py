@@ -1,8 +1,9 @@
 """Prove: what a build checks of every row that it composed, before the manifest is written.
 
-The tokenizer is run where something is left to prove: once over each shared prefix, over a window on each
-seam, and over a few whole rows a split. Where a task's text is no chain of atoms, it is run over each row's
-own part; where its pre-tokenizer does not split every join of atoms, over each row whole.
+The tokenizer is run where something is left to prove: over the rows that `evidence` names whole, the first
+with each shared prefix among them, and over a window on each seam of the others. Where a task's text is no
+chain of atoms, it is run over each row's own part; where its pre-tokenizer does not split every join of
+atoms, over each row whole.
 """
 
 from __future__ import annotations
@@ -119,11 +120,13 @@ class Prover:
                 if join in self._joined:
                     continue  # another row has the very same seam
                 self._joined.add(join)
-            left, right = runs[i], runs[i + 1]
+            left, right = _end_of(runs[i]), runs[i + 1]
             beyond = runs[i + 2] if i + 2 < len(runs) else ""
-            window = _end_of(left) + (_start_of(right) if len(right) > MARGIN else right + _start_of(beyond))
-            after = np.concatenate([run[:MARGIN] for run in ids[i + 1 : i + 3]])
-            self._ask(window, _Expected(row.plan.id, ids[i][-MARGIN:].copy(), after))
+            right = _start_of(right) if len(right) > MARGIN else right + _start_of(beyond)
+            # As many ids as there are bytes at most: every token has one.
+            before = ids[i][max(0, len(ids[i]) - 4 * len(left)) :].copy()
+            after = np.concatenate([run[: 4 * len(right)] for run in ids[i + 1 : i + 3]])
+            self._ask(left + right, _Expected(row.plan.id, before, after))
 
     def _ask_own(self, row: Composed) -> None:
         """Queue what follows the shared prefix, with the prefix's end: its whole row has proved the rest."""

@@ -1,6 +1,6 @@
 """Shares: what one process does of a build, and how the files of a build are shared out.
 
-Ranks depend on nothing of one another, so a share is all files of some ranks.
+No rank's caches see another's requests, so a share is all files of some ranks.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ import orjson
 from wlgen.compose import Composed
 from wlgen.disk import Part, Writer, writing
 from wlgen.errors import error
-from wlgen.workload import MANIFEST, OPTIONAL_KEYS, SPLITS, FileProof, Manifest
+from wlgen.workload import MANIFEST, OPTIONAL_KEYS, SPLITS, FileProof, Manifest, file_sha256
 
 
 def row_line(row: Composed) -> Iterator[Part]:
@@ -163,6 +163,9 @@ class Staging:
             target.parent.mkdir(parents=True, exist_ok=True)
             if folder != self.final or not _linked(source, target):
                 shutil.copyfile(source, target)
+                if file_sha256(target) != proof.sha256:
+                    expected = f"a file of sha256 {proof.sha256}, as it had a moment ago"
+                    raise error(str(source), expected=expected, found="another", remedy="Build again.")
         return proof
 
     def add(self, path: str, content: bytes) -> FileProof:

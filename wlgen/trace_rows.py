@@ -79,7 +79,7 @@ class TraceRows:
         """Return bounds of every segment's ordinal, the least and the greatest."""
         most = max((place for line in self.lines for place in line.places), default=0)
         found = [sibling("formal", most, round_) for round_ in range(self._spec.rounds)]
-        return min(found), max(found)
+        return min(0, *found), max(found)
 
     def promises(self) -> Promises:
         """Return the promises: no bound, and what each row finds of the rows before it."""

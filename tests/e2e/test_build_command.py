@@ -205,7 +205,9 @@ def started(*arguments: object, wait_for: Path) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [*WLGEN, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
-    while process.poll() is None and not any(path.stat().st_size for path in wait_for.glob("*/*.jsonl")):
+    while process.poll() is None and not any(
+        path.stat().st_size for path in wait_for.glob("new-*/*/*.jsonl")
+    ):
         time.sleep(0.01)
     assert process.poll() is None, process.stderr.read() if process.stderr else ""
     return process
@@ -214,7 +216,7 @@ def started(*arguments: object, wait_for: Path) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
 def test_an_interrupted_build_leaves_no_set_and_the_next_one_recovers(tmp_path, how):
     spec, output = write_spec(tmp_path, **BIG), tmp_path / "output"
-    process = started("build", spec, "--output", output, wait_for=output / ".small.building/new")
+    process = started("build", spec, "--output", output, wait_for=output / ".small.building")
     process.send_signal(how)
     _, shown = process.communicate(timeout=60)
     assert process.returncode not in (0, 1, 70)
@@ -233,7 +235,7 @@ def test_an_interrupted_rebuild_leaves_the_old_set_whole(tmp_path, how):
     assert invoke("build", write_spec(tmp_path), "--output", output).exit_code == 0
     before = hashes(output / "small")
     spec = write_spec(tmp_path, **BIG)
-    process = started("build", spec, "--output", output, wait_for=output / ".small.building/new")
+    process = started("build", spec, "--output", output, wait_for=output / ".small.building")
     process.send_signal(how)
     process.communicate(timeout=60)
     assert hashes(output / "small") == before
@@ -242,7 +244,7 @@ def test_an_interrupted_rebuild_leaves_the_old_set_whole(tmp_path, how):
 
 def test_a_second_build_of_one_set_is_told_to_wait(tmp_path):
     spec, output = write_spec(tmp_path, **BIG), tmp_path / "output"
-    process = started("build", spec, "--output", output, wait_for=output / ".small.building/new")
+    process = started("build", spec, "--output", output, wait_for=output / ".small.building")
     process.send_signal(signal.SIGSTOP)
     try:
         refused = run("build", spec, "--output", output)
