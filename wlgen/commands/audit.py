@@ -28,9 +28,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         int | None, typer.Option(min=1, help="The client's limit, for the stable windows; the observed peak.")
     ] = None,
     rate: Annotated[float | None, typer.Option(min=1e-9, help="Planned requests a second.")] = None,
-    cards: Annotated[
-        int | None, typer.Option(min=1, help="Accelerators, for output tokens/s a card.")
-    ] = None,
+    cards: Annotated[int | None, typer.Option(min=1, help="Accelerators, for tokens/s a card.")] = None,
     absent_is_zero: Annotated[
         bool,
         typer.Option(
