@@ -61,7 +61,7 @@ def plan_of(**changes: Any) -> Plan:
 
 def clashes(plan: Plan) -> list[str]:
     """Return the rows with an ordinal out of bounds, or that of another stream which begins there."""
-    (least, most), begun, found = plan.ordinals(), {}, []
+    (least, most), begun, found = plan.source.ordinals(), {}, []
     for row in (row for file in plan.files() for row in plan.rows(*file)):
         path: tuple[object, ...] = ()
         for message in row.messages:

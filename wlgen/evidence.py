@@ -129,7 +129,7 @@ def isolates(lexicon: Lexicon) -> bool:
 
     lead = lexicon.inner_leads.at(0)[0]
     marks = list(lexicon.marks.values())
-    chain = [a.text for word in lexicon.words for a in (word, *marks[:1], word, word, lead)]
-    chain += [a.text for mark in marks for a in (mark, lead, mark, lexicon.words[0])]
-    alone = {text: pieces(text) for text in set(chain)}
-    return all(len(p) == 1 for p in alone.values()) and pieces("".join(chain)) == [alone[t][0] for t in chain]
+    texts = [a.text for word in lexicon.words for a in (word, *marks[:1], word, word, lead)]
+    texts += [a.text for mark in marks for a in (mark, lead, mark, lexicon.words[0])]
+    alone = {text: pieces(text) for text in set(texts)}
+    return all(len(p) == 1 for p in alone.values()) and pieces("".join(texts)) == [alone[t][0] for t in texts]

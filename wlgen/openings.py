@@ -22,7 +22,7 @@ def crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
     is too small to tell two rows apart by two tokens, or two prefixes by one, or where one token more would
     be a page more.
     """
-    least, most = plan.ordinals()
+    least, most = plan.source.ordinals()
     places = (True, False) if plan.source.chained else (True,)
     if all(lexicon.leads(at_start=at_start).suffice(least, most) for at_start in places):
         return 0

@@ -141,10 +141,6 @@ class Plan:
         for round_ in range(self.spec.rounds):
             yield from ((split, rank, round_) for split in SPLITS[1:] for rank in ranks)
 
-    def ordinals(self) -> tuple[int, int]:
-        """Return bounds of every segment's ordinal, the least and the greatest."""
-        return self.source.ordinals()
-
     def counts(self) -> dict[str, dict[str, Any]]:
         """Return the rows of each split in one round, as the manifest keeps them."""
         per_rank = {s: [self.count(s, rank) for rank in range(self.spec.dp_ranks)] for s in SPLITS}

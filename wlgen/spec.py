@@ -332,7 +332,7 @@ class Spec:
 
     @property
     def folder(self) -> Path:
-        """Where its relative files stand: beside it.
+        """Where the relative files that its tasks name stand: beside it.
 
         A manifest does not say where its spec was: the current folder is the best guess.
         """
