@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sets import spec_of
+from kit.sets import spec_of
 
-from wlgen import lexicon
-from wlgen.build import build
-from wlgen.workload import Workload, open_workload
+from wlgen.build.build import build
+from wlgen.text import lexicon
+from wlgen.workload.opened import Workload, open_workload
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,8 +1,9 @@
-"""Imports go up one list of layers only, in functions as well as in modules, and never in a circle."""
+"""The house: one package for each step of a journey; imports go up one table of rooms, never in a circle."""
 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -11,25 +12,27 @@ import pytest
 ROOT = Path(__file__).parent.parent
 KINDS = ("encodings", "cache_rules", "tasks", "exporters", "readers")
 
-# From the bottom up. A name is a module of wlgen or a whole folder; those on one line know nothing of each
-# other. A new module takes the lowest line that its imports allow.
-LAYERS = """
-causes errors number_text pages streams strict windows words
-cache_rules disk journal places readers registry shapes
-encodings figures results server_replies simulate spec validate yaml_nodes
-grammar hit_figures hygiene inputs lexicon request_lines rule_choice server_api spec_checks workload
-classes exporters findings plan preflight reencode schedule tasks
-conversation diagnosis evidence export_folder join openings pictures predict sharing spec_file table
-audited compose infer_rule population prepare_causes prepared refusals trace_rows
-class_promises fitting preparation prove report solve store
-audit blueprint probe verify
-outline prepare recall shares
-export_rows jobs outline_text rehearse replay_input
-build export replay
+# From the bottom up. A room is a package of wlgen or one of its few flat modules; rooms on one line know
+# nothing of each other. A new room takes the lowest line that its imports allow.
+TABLE = """
+errors pages streams
+registry
+cache readers
+strict
+cache_rules encodings
+text workload
+tasks exporters audit
+spec
+plan
+build verify report
+simulate export
+server
+rehearse
 commands
 cli
 """
-LAYER = {name: number for number, line in enumerate(LAYERS.split("\n")) for name in line.split()}
+FLOOR = {name: number for number, line in enumerate(TABLE.split("\n")) for name in line.split()}
+FLAT = {"errors", "pages", "streams", "registry", "cli"}
 
 
 def module_name(path: Path) -> str:
@@ -38,12 +41,13 @@ def module_name(path: Path) -> str:
 
 
 MODULES = {module_name(path): path for path in sorted(ROOT.glob("wlgen/**/*.py"))}
+TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 
 def imported_by(name: str) -> set[str]:
     """Return what a module imports anywhere, for its types too; `from a import b` is both a and a.b."""
     found = set()
-    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+    for node in ast.walk(TREES[name]):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -57,56 +61,82 @@ IMPORTED = {name: imported_by(name) for name in MODULES}
 GRAPH = {name: {other for other in found if other in MODULES} for name, found in IMPORTED.items()}
 
 
-def unit(module: str) -> str:
-    """Return the name under which a module stands in the list."""
+def room(module: str) -> str:
+    """Return the room that a module stands in, the name under which the table has it."""
     return module.split(".")[1] if "." in module else ""
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name != "wlgen"])
-def test_a_module_imports_from_lower_layers_or_its_own_folder_only(name):
-    assert unit(name) in LAYER, f"{name} stands in no layer"
+def test_a_module_imports_from_rooms_below_or_its_own_room_only(name):
+    assert room(name) in FLOOR, f"{name} stands in no room of the table"
     for other in GRAPH[name] - {"wlgen"}:
-        below = LAYER[unit(other)] < LAYER[unit(name)]
-        assert below or unit(other) == unit(name), f"{name} imports {other}, which does not stand below it"
+        below = FLOOR[room(other)] < FLOOR[room(name)]
+        assert below or room(other) == room(name), f"{name} imports {other}, which does not stand below it"
 
 
-def test_every_name_of_the_list_is_there():
-    assert set(LAYER) == {unit(name) for name in MODULES} - {""}
+def test_every_room_of_the_table_is_there():
+    assert set(FLOOR) == {room(name) for name in MODULES} - {""}
+
+
+def test_five_modules_are_flat_and_all_others_stand_in_packages():
+    assert {path.stem for path in ROOT.glob("wlgen/*.py")} - {"__init__"} == FLAT
 
 
 def test_no_module_imports_itself_by_way_of_others():
     list(TopologicalSorter(GRAPH).static_order())
 
 
+def test_the_rooms_form_no_circle():
+    rooms = defaultdict(set)
+    for name, others in GRAPH.items():
+        rooms[room(name)] |= {room(other) for other in others} - {room(name), ""}
+    list(TopologicalSorter(rooms).static_order())
+
+
+def test_a_type_name_means_one_thing():
+    """`Options` is the one exception: each kind defines its own."""
+    places = defaultdict(list)
+    for name, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(name)
+    assert {k: v for k, v in places.items() if len(v) > 1 and k != "Options"} == {}
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("tests/*/test_*.py")), ids=lambda path: path.stem)
+def test_tests_stand_in_the_folder_of_their_room(path):
+    """Beside the rooms stand kinds of test that cross them."""
+    crossing = {"benchmarks", "clients", "e2e", "engines", "golden", "kit", "property", "servers"}
+    assert path.parent.name in set(FLOOR) - FLAT | crossing
+
+
 @pytest.mark.parametrize("folder", KINDS)
 def test_a_folder_of_kinds_imports_none_of_them(folder):
     """They are found by name, so that a new kind is one new file."""
-    assert not any(unit(other) == folder for other in GRAPH[f"wlgen.{folder}"])
+    assert not any(room(other) == folder for other in GRAPH[f"wlgen.{folder}"])
 
 
 @pytest.mark.parametrize("folder", KINDS)
 def test_nobody_names_a_kind_but_its_neighbours(folder):
-    """The encoding that is packaged with wlgen is the one exception, and the order of simulated chunks."""
+    """The encoding that is packaged with wlgen is the one exception."""
     named = {
         (name, other)
         for name, others in GRAPH.items()
         for other in others
-        if unit(other) == folder != unit(name) and other != f"wlgen.{folder}"
+        if room(other) == folder != room(name) and other != f"wlgen.{folder}"
     }
     private = {pair for pair in named if pair[1].rpartition(".")[2].startswith("_")}
     assert {other for _, other in named - private} <= {"wlgen.encodings.deepseek_v4"}
 
 
-@pytest.mark.parametrize("name", ["verify", "reencode", "sharing", "hygiene"])
+@pytest.mark.parametrize("name", [name for name in MODULES if room(name) == "verify"])
 def test_verify_shares_nothing_with_compose_but_types_and_arithmetic(name):
-    composing = {"compose", "openings", "lexicon", "words", "tasks", "prove", "store", "build", "recall"}
-    assert not {unit(other) for other in GRAPH[f"wlgen.{name}"]} & composing
+    assert not {room(other) for other in GRAPH[name]} & {"build", "text", "tasks"}
 
 
 def test_the_core_touches_no_network_and_no_terminal():
-    network = {"server_api", "preflight", "prepare", "preparation", "probe", "rehearse", "report"}
-    core = {name for name in LAYER if LAYER[name] < LAYER["build"]} - network
+    outward = {"server", "rehearse", "report", "commands", "cli"}
     outside = {"httpx", "socket", "rich", "typer", "click", "starlette", "uvicorn", "subprocess"}
     for name, found in IMPORTED.items():
-        if unit(name) in core:
+        if room(name) not in outward:
             assert not {other.partition(".")[0] for other in found} & outside, name

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from wlgen import spec_file
-from wlgen.blueprint import blueprint
+from wlgen.build.ready import blueprint
 from wlgen.cli import app
 from wlgen.encodings import Encoding, deepseek_v4
-from wlgen.plan import Plan, RowPlan
-from wlgen.workload import Split
+from wlgen.plan.rows import Plan, RowPlan
+from wlgen.spec import file as spec_file
+from wlgen.workload.rows import Split
 
 ROOT = Path(__file__).parent.parent
 SPECS = sorted(ROOT.glob("specs/*.yaml"))

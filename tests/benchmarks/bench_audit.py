@@ -23,10 +23,11 @@ import numpy as np
 import orjson
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from audits import manifest, row, write_set
+from kit.audits import manifest, row, write_set
 
 from wlgen.encodings import Message
-from wlgen.workload import Row, open_workload
+from wlgen.workload.opened import open_workload
+from wlgen.workload.rows import Row
 
 OUTPUT_TOKENS = 1024
 

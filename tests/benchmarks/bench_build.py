@@ -19,9 +19,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from wlgen import spec_file
-from wlgen.blueprint import load_encoding
-from wlgen.workload import open_workload
+from wlgen.build.ready import load_encoding
+from wlgen.spec import file as spec_file
+from wlgen.workload.opened import open_workload
 
 BATCH = 32  # prompts
 WLGEN = [sys.executable, "-c", "from wlgen.cli import main; main()"]

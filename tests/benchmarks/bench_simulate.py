@@ -16,8 +16,8 @@ from multiprocessing import get_context
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from wlgen.cache_rules import CacheRule
-from wlgen.simulate import Request, Simulation
+from wlgen.cache.ranks import RankCaches, Request
+from wlgen.cache.rule import CacheRule
 from wlgen.streams import below, words
 
 BATCH = 500
@@ -37,7 +37,7 @@ def batches(requests: int, length: int, prefixes: int, shared: int) -> Iterator[
 
 def measure(rule: CacheRule, requests: int, length: int, prefixes: int, shared: int) -> str:
     """Return a row of the table: CPU seconds to hash, CPU seconds to replay, their ratio, peak memory."""
-    simulation = Simulation(rule)
+    simulation = RankCaches(rule)
     hashing = simulating = 0.0
     cached = 0
     for batch in batches(requests, length, prefixes, shared):

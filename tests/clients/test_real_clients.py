@@ -15,12 +15,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from loopback import MODEL, Loopback, loopback
-from sets import spec_of
+from kit.loopback import MODEL, Loopback, loopback
+from kit.sets import spec_of
 
-from wlgen.build import build
-from wlgen.export import export
-from wlgen.workload import Workload
+from wlgen.build.build import build
+from wlgen.export.export import export
+from wlgen.workload.opened import Workload
 
 pytestmark = pytest.mark.slow
 

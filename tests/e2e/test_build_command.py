@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 import pytest
 import yaml
-from oracle import broken_promises
-from sets import content_of
+from kit.oracle import broken_promises
+from kit.sets import content_of
 from typer.testing import CliRunner, Result
 
 from wlgen.cli import app

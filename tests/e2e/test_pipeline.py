@@ -15,12 +15,13 @@ from pathlib import Path
 import httpx
 import orjson
 import pytest
-from rehearsals import rehearsal
+from kit.rehearsals import rehearsal
 from typer.testing import CliRunner
 
-from wlgen.cache_rules import CacheRule
+from wlgen.cache.rule import CacheRule
 from wlgen.cli import app
-from wlgen.workload import Row, Workload, open_workload
+from wlgen.workload.opened import Workload, open_workload
+from wlgen.workload.rows import Row
 
 SPEC = """
 name: {name}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from oracle import deepseek_text
+from kit.oracle import deepseek_text
 
 from wlgen.encodings.deepseek_v4 import packaged_tokenizer
 

@@ -6,8 +6,8 @@ import json
 from functools import cache
 from itertools import product
 
-import families
 import pytest
+from kit import families
 from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-import families
 import pytest
+from kit import families
 
 from wlgen import encodings, registry
 from wlgen.encodings import Message
-from wlgen.strict import Strict
+from wlgen.strict.model import Strict
 
 ONE = ("user",)
 NAMES = registry.names(encodings)

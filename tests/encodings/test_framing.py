@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-import families
 import pytest
+from kit import families
 from tokenizers import Tokenizer
 
 from wlgen.encodings._framing import find_framing

@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 
-import families
 import pytest
+from kit import families
 
 from wlgen.encodings import _loading
 from wlgen.encodings._loading import load_tokenizer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-import families
 import pytest
+from kit import families
 from transformers import AutoTokenizer
 
 from wlgen.encodings import Message

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import workloads
 
-from wlgen.cache_rules import CacheRule
+from wlgen.cache.rule import CacheRule
 
 pytestmark = pytest.mark.engines
 

@@ -7,7 +7,7 @@ import random
 import pytest
 from test_engine_replay import run
 
-from wlgen.schedule import Prompt, Scheduler
+from wlgen.simulate.rounds import RoundPrompt, Scheduler
 
 pytestmark = pytest.mark.engines
 
@@ -38,7 +38,7 @@ def test_sglang_schedules_the_rounds_that_wlgen_says():
     tried = cases()
     differ = []
     for case, theirs in zip(tried, run("rounds_sglang.py", tried), strict=True):
-        prompts = [Prompt(*prompt) for prompt in case["prompts"]]
+        prompts = [RoundPrompt(*prompt) for prompt in case["prompts"]]
         numbers = {key: value for key, value in case.items() if key != "prompts"}
         if list(Scheduler(**numbers).rounds(prompts)) != theirs:
             differ.append(numbers)

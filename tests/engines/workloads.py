@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from wlgen.cache_rules import CacheRule, PrefixCache
-from wlgen.cache_rules._replay import new_cache
+from wlgen.cache.choice import new_cache
+from wlgen.cache.rule import CacheRule, PrefixCache
 
 VOCABULARY = 50
 

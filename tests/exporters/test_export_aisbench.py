@@ -12,14 +12,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import audits
 import pytest
+from kit import audits
 
-from wlgen.cache_rules import CacheRule
+from wlgen.cache.rule import CacheRule
 from wlgen.encodings import Message
 from wlgen.errors import WlgenError
 from wlgen.exporters import Prompt, Target, aisbench
-from wlgen.workload import Row
+from wlgen.workload.rows import Row
 
 STUBS = {
     "ais_bench.benchmark.calculators": ["DefaultPerfMetricCalculator"],

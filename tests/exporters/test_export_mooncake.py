@@ -5,18 +5,18 @@ from __future__ import annotations
 from itertools import combinations
 from pathlib import Path
 
-import audits
 import numpy as np
 import pytest
-from carried import lines
 from hypothesis import given
 from hypothesis import strategies as st
+from kit import audits
+from kit.carried import lines
 
-from wlgen.export import export
+from wlgen.build.recall import prompt_ids
+from wlgen.export.export import export
 from wlgen.exporters import Prompt
 from wlgen.exporters.mooncake import Chain
-from wlgen.recall import prompt_ids
-from wlgen.workload import Workload
+from wlgen.workload.opened import Workload
 
 
 @pytest.mark.parametrize("form", ["blocks", "pages"])

@@ -8,17 +8,17 @@ from itertools import chain, cycle, islice
 from pathlib import PurePosixPath
 from typing import Any
 
-import audits
 import numpy as np
 import orjson
 import pytest
+from kit import audits
 
 from wlgen import exporters, readers, registry
-from wlgen.cache_rules import CacheRule
+from wlgen.cache.rule import CacheRule
 from wlgen.encodings import Message
 from wlgen.errors import WlgenError
 from wlgen.exporters import Exporter, File, Portion, Prompt, Target
-from wlgen.workload import SPLITS
+from wlgen.workload.rows import SPLITS
 
 CLIENTS = registry.names(exporters)
 FORMS = [(c, form.name) for c in CLIENTS for form in registry.load(exporters, c, place="").FORMS]

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from carried import READERS, Carried, carried, lines
-from sets import raw, spec_of
+from kit.carried import READERS, Carried, carried, lines
+from kit.sets import raw, spec_of
 
 from wlgen import exporters, registry
-from wlgen.build import build
-from wlgen.export import export
-from wlgen.workload import SPLITS, Row, Workload
+from wlgen.build.build import build
+from wlgen.export.export import export
+from wlgen.workload.opened import Workload
+from wlgen.workload.rows import SPLITS, Row
 
 CLIENTS = [
     (client, form.name)

@@ -7,13 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sets import spec_of
+from kit.sets import spec_of
 
 from wlgen import exporters, registry
-from wlgen.build import build
-from wlgen.export import export
+from wlgen.build.build import build
+from wlgen.export.export import export
 from wlgen.exporters import Portion, Target, vllm
-from wlgen.workload import Workload
+from wlgen.workload.opened import Workload
 
 OFF = {
     "aisbench": ["--mode perf", "--num-warmups 0"],

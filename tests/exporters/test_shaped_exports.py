@@ -9,14 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from carried import READERS, carried, lines
-from sets import content_of
+from kit.carried import READERS, carried, lines
+from kit.sets import content_of
 
-from wlgen import exporters, registry, spec_file
-from wlgen.build import build
+from wlgen import exporters, registry
+from wlgen.build.build import build
 from wlgen.errors import WlgenError
-from wlgen.export import export
-from wlgen.workload import Workload
+from wlgen.export.export import export
+from wlgen.spec import file as spec_file
+from wlgen.workload.opened import Workload
 
 FORMS = [
     (client, form.name)

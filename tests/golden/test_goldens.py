@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 import pytest
 
-from wlgen import spec_file
-from wlgen.build import build
-from wlgen.spec import Spec
+from wlgen.build.build import build
+from wlgen.spec import file as spec_file
+from wlgen.spec.model import Spec
 
 SPECS = Path(__file__).parent.parent.parent / "specs"
 GOLDEN = Path(__file__).with_name("hashes.json")

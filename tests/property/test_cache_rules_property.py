@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from wlgen.cache_rules import CacheRule, PrefixCache
-from wlgen.cache_rules._replay import new_cache
+from wlgen.cache.choice import new_cache
+from wlgen.cache.rule import CacheRule, PrefixCache
 
 ONE = np.zeros(1, dtype=np.uint32)
 PAGES = (1, 2, 4, 16)

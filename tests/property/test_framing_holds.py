@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
-import families
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import families
 
 from wlgen.encodings import Message, chat_template, deepseek_v4, raw
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from sets import chat, raw
-from shaped import RULES, broken, broken_pairs, built, bytes_of, clashes, plan_of, rows_of
+from kit.sets import chat, raw
+from kit.shaped import RULES, broken, broken_pairs, built, bytes_of, clashes, plan_of, rows_of
 
 from wlgen.errors import WlgenError
-from wlgen.verify import verify
+from wlgen.verify.verify import verify
 
 pytestmark = pytest.mark.usefixtures("small_bank")
 

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wlgen import spec_file
 from wlgen.errors import WlgenError
-from wlgen.spec import Spec
+from wlgen.spec import file as spec_file
+from wlgen.spec.model import Spec
 
 GOOD = """\
 name: warm-128k

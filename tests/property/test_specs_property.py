@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from oracle import broken_promises, read_rows, server_ids
-from sets import chat, content_of, raw
+from kit.oracle import broken_promises, read_rows, server_ids
+from kit.sets import chat, content_of, raw
 
-from wlgen import spec_file
-from wlgen.build import build
-from wlgen.cache_rules._replay import new_cache
+from wlgen.build.build import build
+from wlgen.cache.choice import new_cache
 from wlgen.errors import WlgenError
-from wlgen.verify import verify
-from wlgen.workload import Workload
+from wlgen.spec import file as spec_file
+from wlgen.verify.verify import verify
+from wlgen.workload.opened import Workload
 
 # SentencePiece without a pre-tokenizer, Unigram, WordPiece and byte-level BPE need other proofs.
 encodings = st.sampled_from([chat, raw]).flatmap(

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import orjson
 import pytest
-from rehearsals import rehearsal
+from kit.rehearsals import rehearsal
 from typer.testing import CliRunner
 
 from wlgen.cli import app
-from wlgen.rehearse import TimeModel
-from wlgen.workload import Workload, open_workload
+from wlgen.rehearse.settings import TimeModel
+from wlgen.workload.opened import Workload, open_workload
 
 CLIENTS = os.environ.get("WLGEN_CLIENTS", "")
 pytestmark = pytest.mark.slow

@@ -17,18 +17,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import families
 import httpx
 import orjson
 import pytest
+from kit import families
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 from wlgen.cli import app
 from wlgen.errors import WlgenError
-from wlgen.preparation import Outcome, Wanted
-from wlgen.prepare import Target, prepare_set
-from wlgen.workload import Workload, open_workload
+from wlgen.server.preparation import Outcome, Wanted
+from wlgen.server.prepare import PrimedServer, prepare_set
+from wlgen.workload.opened import Workload, open_workload
 
 VLLM = os.environ.get("WLGEN_VLLM", "")
 pytestmark = [
@@ -138,7 +138,7 @@ splits:
 
 def prepared(workload: Workload, url: str) -> Outcome:
     ranks = tuple(range(workload.manifest.dp_ranks))
-    return asyncio.run(prepare_set(workload, Target(url=url), Wanted(ranks=ranks)))
+    return asyncio.run(prepare_set(workload, PrimedServer(url=url), Wanted(ranks=ranks)))
 
 
 def audited(workload: Workload, url: str) -> dict[str, Any]:

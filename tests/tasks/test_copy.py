@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 import pytest
-from sets import chat, spec_of
+from kit.sets import chat, spec_of
 
-from wlgen.blueprint import blueprint
+from wlgen.build.ready import blueprint
 from wlgen.errors import WlgenError
-from wlgen.words import SENTENCE_TOKENS
+from wlgen.text.english import SENTENCE_TOKENS
 
 BODY = re.compile(
     r"(?s).*\.\n\nCopy the passage below word for word, from its first word to its last\. Add nothing\."

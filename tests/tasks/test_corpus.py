@@ -9,27 +9,25 @@ import subprocess
 import sys
 from pathlib import Path
 
-import families
 import numpy as np
-import oracle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import sets
+from kit import families, oracle, sets
 from tokenizers import Tokenizer, processors
 
-from wlgen import spec_file
-from wlgen.blueprint import load_encoding
-from wlgen.build import build
+from wlgen.build.build import build
+from wlgen.build.ready import load_encoding
+from wlgen.build.recall import Recall, prompt_ids
 from wlgen.encodings import Encoding, deepseek_v4, raw
 from wlgen.errors import WlgenError
-from wlgen.hygiene import Hygiene
-from wlgen.lexicon import Chunk, Lexicon
-from wlgen.recall import Recall, prompt_ids
-from wlgen.spec import Spec
+from wlgen.spec import file as spec_file
+from wlgen.spec.model import Spec
 from wlgen.tasks import _corpus_files, _corpus_text, corpus
-from wlgen.tasks._corpus_files import Source
-from wlgen.verify import verify
+from wlgen.tasks._corpus_files import CorpusSource
+from wlgen.text.lexicon import Chunk, Lexicon
+from wlgen.verify.verify import verify
+from wlgen.workload.safe_text import Hygiene
 
 # ruff: noqa: RUF001 (Chinese has its own punctuation)
 CHINESE = (
@@ -72,7 +70,9 @@ def deepseek() -> Encoding:
 
 
 def corpus_of(encoding: Encoding, *texts: str) -> corpus.Corpus:
-    return corpus.Corpus(Source(texts=texts, cut=False), Lexicon(encoding, 1), "spec.yaml:9 requests.task")
+    return corpus.Corpus(
+        CorpusSource(texts=texts, cut=False), Lexicon(encoding, 1), "spec.yaml:9 requests.task"
+    )
 
 
 def spec_in(folder: Path, task: dict[str, object], **changes: object) -> Spec:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from kit.sets import spec_of
 from pydantic import BaseModel
-from sets import spec_of
 
 from wlgen import registry, tasks
-from wlgen.blueprint import blueprint
+from wlgen.build.ready import blueprint
 
 BUILT = [name for name in registry.names(tasks) if name != "corpus"]  # which needs a text of a person's own
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sets import spec_of
+from kit.sets import spec_of
 
-from wlgen.blueprint import blueprint
+from wlgen.build.ready import blueprint
 
 
 def test_words_are_drawn_uniformly():

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wlgen.cache_rules import CacheRule
-from wlgen.strict import Strict
+from wlgen.cache.rule import CacheRule
+from wlgen.strict.model import Strict
 
 
 class Options(Strict):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from wlgen.cache_rules import CacheRule
+from wlgen.cache.rule import CacheRule
 from wlgen.cache_rules._forced import forced
-from wlgen.strict import Strict
+from wlgen.strict.model import Strict
 
 PAGE_SIZE = 256
 SLIDING_WINDOW = 128

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wlgen.cache_rules import CacheRule
+from wlgen.cache.rule import CacheRule
 from wlgen.errors import error
 from wlgen.pages import ceil_to
-from wlgen.strict import Strict
+from wlgen.strict.model import Strict
 
 
 class Options(Strict):

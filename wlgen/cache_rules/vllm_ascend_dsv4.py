@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from wlgen.cache_rules import CacheRule
-from wlgen.strict import Strict
+from wlgen.cache.rule import CacheRule
+from wlgen.strict.model import Strict
 
 COMPRESSION = 128  # tokens that one entry of the most compressed group stands for
 SLIDING_WINDOW = 128

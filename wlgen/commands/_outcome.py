@@ -6,9 +6,9 @@ import dataclasses
 import json
 import shlex
 
-from wlgen.findings import MEANING
-from wlgen.prepared import Cost, Outcome, Wanted
-from wlgen.workload import Workload
+from wlgen.audit.findings import MEANING
+from wlgen.server.outcome import Cost, Outcome, Wanted
+from wlgen.workload.opened import Workload
 
 _SHOWN = 16
 

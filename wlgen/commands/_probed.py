@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from wlgen.probe import Probed
+from wlgen.server.probe import Probed
 
 
 def cache_block(found: Probed) -> dict[str, object] | None:

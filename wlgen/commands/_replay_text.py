@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from wlgen.cache_rules import CacheRule
-from wlgen.hit_figures import Figures
+from wlgen.cache.rule import CacheRule
 from wlgen.pages import percent
-from wlgen.replay import PassReport, Report
+from wlgen.simulate.hits import HitFigures
+from wlgen.simulate.replay import PassReport, Report
 
 _SHOWN = 5
 
@@ -80,14 +80,14 @@ def _pass_lines(one: PassReport, title: str, report: Report) -> Iterator[str]:
         yield f"{one.unpromised} requests find another cached_len than the set promises"
 
 
-def _alike(by_rank: Mapping[int, Figures]) -> Iterator[tuple[str, Figures]]:
+def _alike(by_rank: Mapping[int, HitFigures]) -> Iterator[tuple[str, HitFigures]]:
     """Yield runs of neighbouring ranks that have the same figures: ranks 0-15, each 41 requests."""
     for figures, run in groupby(by_rank, key=by_rank.__getitem__):
         ranks = list(run)
         yield f"rank {ranks[0]}" if len(ranks) == 1 else f"each {ranks[0]}-{ranks[-1]}", figures
 
 
-def _figures(found: Figures) -> str:
+def _figures(found: HitFigures) -> str:
     ratios = (found.least, found.p1, found.p50, found.mean)
     # A ratio rounds down: 89.99999 must not read 90.
     shown = [f"{int(ratio * 1_000_000 + 1e-6) / 10_000:.4f} %" for ratio in ratios]

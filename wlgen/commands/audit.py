@@ -45,13 +45,13 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     Every row sent once and none foreign, no failure, no retry that the client records, text and tokens exact,
     cached tokens at least the bound and equal to the plan. Exit 0 all hold, 1 findings, 2 unusable input.
     """
-    from wlgen.audit import audit, parse_rounds, parse_splits
-    from wlgen.disk import check_output
+    from wlgen.audit.audit import audit, parse_rounds, parse_splits
+    from wlgen.audit.results import read_results
+    from wlgen.audit.run_figures import Setting
     from wlgen.errors import WlgenError
-    from wlgen.figures import Setting
     from wlgen.report.page import check_place, write_page
-    from wlgen.results import read_results
-    from wlgen.workload import open_workload, prove_files
+    from wlgen.workload.opened import open_workload, prove_files
+    from wlgen.workload.writer import check_output
 
     if html is not None:
         check_place(html)
@@ -69,7 +69,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         absent_is_zero=absent_is_zero,
     )
     if html is not None:
-        from wlgen.outline import planned_tree
+        from wlgen.build.outline import planned_tree
 
         write_page(found, html, planned_tree(workload))
     if as_json:

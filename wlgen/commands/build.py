@@ -29,8 +29,9 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Build the seed, check and formal files of a spec, proved token by token."""
-    from wlgen import build, spec_file
+    from wlgen.build import build
     from wlgen.commands._progress import rows_bar
+    from wlgen.spec import file as spec_file
 
     with rows_bar(quiet=quiet or as_json) as progress:
         built = build.build(

@@ -28,8 +28,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     import orjson
 
     from wlgen.commands._progress import rows_bar
-    from wlgen.export import export
-    from wlgen.workload import open_workload
+    from wlgen.export.export import export
+    from wlgen.workload.opened import open_workload
 
     with rows_bar(quiet=quiet or as_json) as progress:
         exported = export(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from wlgen.infer_rule import Inference
+    from wlgen.simulate.infer import Inference
 
 _SHOWN = 10
 
@@ -38,10 +38,10 @@ def command(
     import dataclasses
     import json
 
-    from wlgen.audit import parse_splits
+    from wlgen.audit.audit import parse_splits
     from wlgen.errors import error
-    from wlgen.infer_rule import infer, read_observations, set_observations
-    from wlgen.workload import open_workload
+    from wlgen.simulate.infer import infer, read_observations, set_observations
+    from wlgen.workload.opened import open_workload
 
     if built:
         seen = set_observations(open_workload(built), observed, parse_splits(split or ["formal"]))

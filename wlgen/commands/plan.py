@@ -19,8 +19,10 @@ def command(
     """Say what a spec will give: tokens, pages, the three promises, rows, bytes. Nothing is written."""
     import json
 
-    from wlgen import outline, outline_text, spec_file
-    from wlgen.blueprint import blueprint
+    from wlgen.build import outline
+    from wlgen.build.ready import blueprint
+    from wlgen.commands import _outline_text as outline_text
+    from wlgen.spec import file as spec_file
 
     ready = blueprint(spec_file.load(spec))
     said = outline.outline(ready, in_flight) if as_json else None

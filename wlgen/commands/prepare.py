@@ -41,13 +41,13 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     """
     import asyncio
 
-    from wlgen.audit import parse_rounds
+    from wlgen.audit.audit import parse_rounds
     from wlgen.commands._outcome import outcome_json, outcome_text
     from wlgen.commands._progress import rows_bar
     from wlgen.errors import error
-    from wlgen.prepare import Target, parse_ranks, prepare_set
-    from wlgen.prepared import Wanted
-    from wlgen.workload import open_workload, prove_files
+    from wlgen.server.outcome import Wanted
+    from wlgen.server.prepare import PrimedServer, parse_ranks, prepare_set
+    from wlgen.workload.opened import open_workload, prove_files
 
     if round_ is not None and (only is not None or fresh):
         other = "--fresh" if fresh else f"--only {only}"
@@ -63,7 +63,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         concurrency=concurrency,
         patience=flush_timeout,
     )
-    target = Target(url=url, engine=engine, model=model, timeout=timeout, journal=journal)
+    target = PrimedServer(url=url, engine=engine, model=model, timeout=timeout, journal=journal)
     try:
         with rows_bar(quiet=quiet or as_json, what="requests") as progress:
             outcome = asyncio.run(prepare_set(workload, target, wanted, progress))

@@ -28,7 +28,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     import asyncio
 
     from wlgen.commands._probed import probed_json, probed_text
-    from wlgen.probe import probe_server
+    from wlgen.server.probe import probe_server
 
     found = asyncio.run(probe_server(url, engine=engine, model=model, patience=timeout, longest=longest))
     typer.echo(probed_json(found) if as_json else probed_text(found))

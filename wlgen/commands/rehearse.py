@@ -38,10 +38,10 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     no-usage=RATE, no-cached=RATE, omit-zero, error=RATE, cut=RATE, stall=RATE, restart=REQUESTS.
     """
     from wlgen.commands._progress import rows_bar
-    from wlgen.rehearse import TimeModel
     from wlgen.rehearse.faults import parse_faults
-    from wlgen.rehearse.run import Wanted, run
-    from wlgen.rule_choice import RuleChoice
+    from wlgen.rehearse.run import WantedRehearsal, run
+    from wlgen.rehearse.settings import TimeModel
+    from wlgen.spec.rule_choice import RuleChoice
 
     choice = RuleChoice(
         rule=rule,
@@ -51,7 +51,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         speculative=speculative,
         sliding_window=sliding_window,
     )
-    wanted = Wanted(
+    wanted = WantedRehearsal(
         sets=sets or [],
         ranks=ranks,
         choice=choice,

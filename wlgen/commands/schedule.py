@@ -10,7 +10,7 @@ import typer
 _SHOWN = 12
 
 if TYPE_CHECKING:
-    from wlgen.schedule import Rounds
+    from wlgen.simulate.rounds import Rounds
 
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
@@ -39,8 +39,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     import json
 
     from wlgen.errors import error
-    from wlgen.schedule import WARNING, Prompt, Scheduler, check_numbers, prompts_of, schedule
-    from wlgen.workload import open_workload, prove_files
+    from wlgen.simulate.rounds import WARNING, RoundPrompt, Scheduler, check_numbers, prompts_of, schedule
+    from wlgen.workload.opened import open_workload, prove_files
 
     if (source is None) == (prompt_len is None):
         found = "neither" if source is None else "both"
@@ -48,7 +48,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     workload = open_workload(source) if source else None
     if workload:
         prove_files(workload)
-    same = Prompt(prompt_len, cached) if prompt_len else None
+    same = RoundPrompt(prompt_len, cached) if prompt_len else None
     scheduler = Scheduler(
         chunk=chunk // dp_size,
         page_size=page_size or (workload.manifest.cache.page_size if workload else 1),

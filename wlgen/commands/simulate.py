@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from wlgen.replay import Report
+    from wlgen.simulate.replay import Report
 
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
@@ -58,9 +58,9 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     capacity who is evicted. Each request ends before its rank's next begins. Exit 0 where every bound is met.
     """
     from wlgen.commands._replay_text import report_json, report_lines
-    from wlgen.replay import replay
-    from wlgen.replay_input import Sending
-    from wlgen.rule_choice import RuleChoice
+    from wlgen.simulate.input import Sending
+    from wlgen.simulate.replay import replay
+    from wlgen.spec.rule_choice import RuleChoice
 
     sending = Sending(
         order=order,

@@ -21,8 +21,8 @@ def command(
     import json
 
     from wlgen.commands._progress import rows_bar
-    from wlgen.verify import verify
-    from wlgen.workload import open_workload
+    from wlgen.verify.verify import verify
+    from wlgen.workload.opened import open_workload
 
     workload = open_workload(folder)
     with rows_bar(quiet=quiet or as_json) as progress:

@@ -14,7 +14,7 @@ from wlgen.encodings._loading import load_tokenizer
 from wlgen.encodings._template_checks import Dicts, check_date, check_kwargs, check_parts, try_roles
 from wlgen.encodings.deepseek_v4 import USER
 from wlgen.errors import error
-from wlgen.strict import Strict
+from wlgen.strict.model import Strict
 
 
 class Options(Strict):

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from wlgen.encodings import Encoding, Framing, Message
 from wlgen.errors import error
-from wlgen.strict import Strict
+from wlgen.strict.model import Strict
 
 BOS = "<｜begin▁of▁sentence｜>"  # noqa: RUF001 (0, as the model spells it)
 EOS = "<｜end▁of▁sentence｜>"  # noqa: RUF001 (1, as the model spells it)

@@ -14,7 +14,7 @@ from wlgen.encodings._framing import PROBES, find_framing, vocabulary_probes
 from wlgen.encodings._loading import load_tokenizer
 from wlgen.encodings.deepseek_v4 import packaged_tokenizer
 from wlgen.errors import error
-from wlgen.strict import Strict
+from wlgen.strict.model import Strict
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

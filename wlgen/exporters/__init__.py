@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 import orjson
 
 from wlgen.encodings import Message
-from wlgen.workload import Manifest, Row, Split
+from wlgen.workload.manifest import Manifest
+from wlgen.workload.rows import Row, Split
 
 if TYPE_CHECKING:
     import numpy as np

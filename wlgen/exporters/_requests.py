@@ -10,7 +10,7 @@ import orjson
 
 from wlgen.errors import error
 from wlgen.exporters import Chunk, File, Json, Prompt, Target, part
-from wlgen.workload import row_file
+from wlgen.workload.rows import row_file
 
 RANK_HEADER = "X-data-parallel-rank"
 CHAT = "/v1/chat/completions"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from wlgen.workload import row_file
+from wlgen.workload.rows import row_file
 
 if TYPE_CHECKING:
     from wlgen.exporters import Portion, RunCard, Target

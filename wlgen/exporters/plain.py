@@ -8,7 +8,7 @@ from typing import Any
 from wlgen.exporters import FIELDS, File, FileUnit, Form, Portion, Prompt, RunCard, Target
 from wlgen.exporters._requests import grouped, messages
 from wlgen.exporters._run_card import commands
-from wlgen.workload import OPTIONAL_KEYS
+from wlgen.workload.rows import OPTIONAL_KEYS
 
 FORMS = (
     Form(name="text", about="every key of the row, with its messages"),

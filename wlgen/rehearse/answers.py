@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from wlgen.rehearse import SIMULATION, Ids
 from wlgen.rehearse.asks import Ask
 from wlgen.rehearse.filler import Filler
+from wlgen.rehearse.settings import SIMULATION, Ids
 
 DONE = b"data: [DONE]\n\n"
 _OBJECTS = {"chat": "chat.completion", "completion": "text_completion"}

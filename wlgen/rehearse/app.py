@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from wlgen.rehearse import NOTICE, SIMULATION
 from wlgen.rehearse.asks import Kind, RefusedError, json_object, parse_ask, parse_messages
 from wlgen.rehearse.metrics import metrics_page
+from wlgen.rehearse.settings import NOTICE, SIMULATION
 from wlgen.rehearse.simulation import Simulation
 
 if TYPE_CHECKING:

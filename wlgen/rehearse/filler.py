@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from wlgen.encodings import Encoding
-from wlgen.rehearse import Ids
+from wlgen.rehearse.settings import Ids
 
 SENTENCE = " This text stands for an answer: wlgen rehearse runs no model."
 

@@ -13,8 +13,8 @@ import numpy as np
 import xxhash
 
 from wlgen.encodings import Message
-from wlgen.rehearse import Ids
-from wlgen.workload import Row
+from wlgen.rehearse.settings import Ids
+from wlgen.workload.rows import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wlgen.rehearse import NOTICE
 from wlgen.rehearse.ranks import Rank
+from wlgen.rehearse.settings import NOTICE
 
 _GAUGE, _COUNTER = "gauge", "counter"
 

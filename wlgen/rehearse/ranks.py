@@ -7,8 +7,8 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple
 
-from wlgen.cache_rules import PrefixCache
-from wlgen.rehearse import Ids, TimeModel
+from wlgen.cache.rule import PrefixCache
+from wlgen.rehearse.settings import Ids, TimeModel
 
 _TICK = 0.01  # seconds; a stream that decodes faster sends several events at a time
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 from wlgen.errors import error
-from wlgen.rehearse import NOTICE, Settings, TimeModel
 from wlgen.rehearse.faults import Faults
 from wlgen.rehearse.known import KnownRows
 from wlgen.rehearse.serve import listen, serve
 from wlgen.rehearse.sets import default_encoding, know, open_sets, set_encoding
+from wlgen.rehearse.settings import NOTICE, Settings, TimeModel
 from wlgen.rehearse.simulation import Simulation
-from wlgen.rule_choice import RuleChoice
-from wlgen.server_api import KEY_VARIABLE
+from wlgen.server.api import KEY_VARIABLE
+from wlgen.spec.rule_choice import RuleChoice
 
 Bar: TypeAlias = AbstractContextManager[Callable[[int, int], None]]
 DEFAULT_RANKS = 16
@@ -25,7 +25,7 @@ DEFAULT_RULE = RuleChoice(rule="sglang")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedRehearsal:
     """What to rehearse; None for what the first set says. require_key: ask for the environment's API key."""
 
     sets: Sequence[Path]
@@ -40,7 +40,7 @@ class Wanted:
     require_key: bool
 
 
-def run(wanted: Wanted, say: Callable[[str], None], bar: Callable[[], Bar]) -> None:
+def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], Bar]) -> None:
     """Serve until interrupted. WlgenError where the sets, the rule, the key or the address will not do.
 
     say: is given the lines that tell what is simulated, the last of them with the URL. bar: shows (done,

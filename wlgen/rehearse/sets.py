@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from wlgen import spec_file
-from wlgen.blueprint import load_encoding
+from wlgen.build.ready import load_encoding
+from wlgen.build.recall import prompt_ids
 from wlgen.encodings import Encoding, deepseek_v4
 from wlgen.errors import Problem, WlgenError
-from wlgen.recall import prompt_ids
 from wlgen.rehearse.known import KnownRows
-from wlgen.workload import MANIFEST, Workload, open_workload
+from wlgen.spec import file as spec_file
+from wlgen.workload.manifest import MANIFEST
+from wlgen.workload.opened import Workload, open_workload
 
 
 def open_sets(folders: Sequence[Path]) -> list[Workload]:

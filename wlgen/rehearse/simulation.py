@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Mapping
 
 import numpy as np
 
-from wlgen.cache_rules._replay import new_cache
+from wlgen.cache.choice import new_cache
 from wlgen.encodings import Encoding, Message
-from wlgen.rehearse import Ids, Settings
 from wlgen.rehearse.answers import Answer
 from wlgen.rehearse.asks import Ask, RefusedError
 from wlgen.rehearse.faults import THINKING_TOKENS, Strikes
 from wlgen.rehearse.filler import Filler
 from wlgen.rehearse.known import KnownRows
 from wlgen.rehearse.ranks import Balancer, Rank
+from wlgen.rehearse.settings import Ids, Settings
 
 
 class CutStreamError(ConnectionError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from wlgen.audited import Audit, CachedRatio, ClassPromise, Outcome, Summary, timed_split
+from wlgen.audit.model import Audit, CachedRatio, ClassPromise, RowOutcome, Summary, timed_split
 from wlgen.report.words import asked
 
 
@@ -58,7 +58,7 @@ def _summary(summary: Summary) -> dict[str, Any]:
     return whole | {name: _ratio(getattr(summary, name)) for name in ("minimum", "p1", "p50", "mean")}
 
 
-def _worst(outcome: Outcome) -> dict[str, Any]:
+def _worst(outcome: RowOutcome) -> dict[str, Any]:
     cached, prompt = outcome.cached_ratio or (0, 0)
     row = outcome.row
     return {

@@ -9,7 +9,7 @@ from html import escape
 
 import numpy as np
 
-from wlgen.audited import Audit, CachedRatio, Outcome
+from wlgen.audit.model import Audit, CachedRatio, RowOutcome
 from wlgen.pages import percent
 from wlgen.report.svg import Axis, box, dot, legend, level, plot
 from wlgen.report.words import broken_promises, counted, shown_ratio
@@ -95,7 +95,7 @@ def _ratio_axis(audit: Audit, ratios: Sequence[CachedRatio]) -> Axis:
     return Axis(0.0 if low < 20 else max(0.0, low - pad), min(100.0, high + pad))  # noqa: PLR2004 (percent)
 
 
-def _dots(seen: Sequence[tuple[Outcome, CachedRatio]], ranks: Sequence[int], axis: Axis) -> Iterator[str]:
+def _dots(seen: Sequence[tuple[RowOutcome, CachedRatio]], ranks: Sequence[int], axis: Axis) -> Iterator[str]:
     place = {rank: i for i, rank in enumerate(ranks)}
     turn: Counter[int] = Counter()
     counts = Counter(outcome.row.dp_rank for outcome, _ in seen)
@@ -114,7 +114,7 @@ def _dots(seen: Sequence[tuple[Outcome, CachedRatio]], ranks: Sequence[int], axi
     yield from late  # above the others
 
 
-def _bins(seen: Sequence[tuple[Outcome, CachedRatio]], ranks: Sequence[int], axis: Axis) -> Iterator[str]:
+def _bins(seen: Sequence[tuple[RowOutcome, CachedRatio]], ranks: Sequence[int], axis: Axis) -> Iterator[str]:
     place = {rank: i for i, rank in enumerate(ranks)}
     counts: Counter[tuple[int, int, bool]] = Counter()
     totals: Counter[int] = Counter()

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from wlgen.audited import Audit, Summary, timed_split
+from wlgen.audit.findings import MEANING
+from wlgen.audit.model import Audit, Summary, timed_split
+from wlgen.audit.run_figures import Figures
 from wlgen.errors import error
-from wlgen.figures import Figures
-from wlgen.findings import MEANING
-from wlgen.pictures import Tree, joined
+from wlgen.plan.tree import Tree, joined
 from wlgen.report.charts import by_rank, distribution
 from wlgen.report.sharing import trajectory, tree_picture
 from wlgen.report.style import STYLE
@@ -31,7 +31,7 @@ from wlgen.report.words import (
     spreads,
     verdict,
 )
-from wlgen.workload import Finding
+from wlgen.workload.rows import Finding
 
 EXAMPLES = 5  # findings shown of each broken promise
 FOLDED = 200  # more of them behind a fold

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from wlgen.audited import Audit, Outcome, timed_split
-from wlgen.pictures import Node, Stretch, Tree, joined, stretches
+from wlgen.audit.model import Audit, RowOutcome, timed_split
+from wlgen.plan.tree import PrefixNode, Stretch, Tree, joined, stretches
 from wlgen.report.svg import Axis, box, legend, level, line, plot, words
 from wlgen.report.words import counted
 
@@ -40,7 +40,7 @@ def tree_picture(tree: Tree) -> str:
     return f"<figure><figcaption>{caption}</figcaption>{body}{axes}</figure>"
 
 
-def _boxes(nodes: Sequence[Node], rows: int) -> tuple[list[str], int]:
+def _boxes(nodes: Sequence[PrefixNode], rows: int) -> tuple[list[str], int]:
     """Return the shapes of the nodes, and the tokens of the longest path."""
     places: list[tuple[int, int]] = []  # left row and first token of each node
     path: list[int] = []
@@ -92,10 +92,10 @@ def _varies(found: Sequence[Stretch]) -> bool:
     return bool(ratios) and max(ratios) - min(ratios) > VARIES
 
 
-def _in_order(audit: Audit) -> list[Outcome]:
+def _in_order(audit: Audit) -> list[RowOutcome]:
     """Return the observed rows by their starts where all are known, else as an export has them."""
     turn: dict[tuple[int, int], int] = defaultdict(int)
-    placed: list[tuple[float, int, int, int, Outcome]] = []
+    placed: list[tuple[float, int, int, int, RowOutcome]] = []
     for outcome in audit.outcomes:
         row, result = outcome.row, outcome.result
         if row.split != timed_split(audit.splits):

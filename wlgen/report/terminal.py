@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wlgen.audited import Audit
-from wlgen.figures import Figures
-from wlgen.findings import MEANING
+from wlgen.audit.findings import MEANING
+from wlgen.audit.model import Audit
+from wlgen.audit.run_figures import Figures
 from wlgen.report.words import (
     CLASS_NAMES,
     FLOOR,
@@ -27,7 +27,7 @@ from wlgen.report.words import (
     unseen,
     verdict,
 )
-from wlgen.workload import Finding
+from wlgen.workload.rows import Finding
 
 EXAMPLES = 3  # of each broken promise
 RANKS = 16  # the lowest, where there are more

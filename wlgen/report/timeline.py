@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wlgen.audited import Audit, Outcome, timed_split
+from wlgen.audit.model import Audit, RowOutcome, timed_split
+from wlgen.audit.windows import Times
 from wlgen.report.svg import Axis, box, dot, legend, level, plot, steps
 from wlgen.report.words import WINDOWS, broken_promises, counted, number
-from wlgen.windows import Times
 
 DOTS = 1500  # requests drawn as dots; above, some of them
 BARS = 700  # requests drawn as bars; above, only their first tokens
@@ -51,7 +51,7 @@ def timeline(audit: Audit) -> str:
 class _Timed(NamedTuple):
     """A successful row whose times are known, in seconds after the run's first start."""
 
-    outcome: Outcome
+    outcome: RowOutcome
     start: float
     ttft: float | None
     end: float

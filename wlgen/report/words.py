@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
 
-from wlgen.audited import Audit, CachedRatio, Outcome, Summary
-from wlgen.figures import MEMBERS_FLOOR, SECONDS_FLOOR, Figures, Spread
-from wlgen.findings import MEANING, NOT_OBSERVED
+from wlgen.audit.findings import MEANING, NOT_OBSERVED
+from wlgen.audit.model import Audit, CachedRatio, RowOutcome, Summary
+from wlgen.audit.run_figures import MEMBERS_FLOOR, SECONDS_FLOOR, Figures, Spread
 from wlgen.pages import percent
-from wlgen.workload import Bound, Finding
+from wlgen.workload.manifest import Bound
+from wlgen.workload.rows import Finding
 
 WINDOWS = {"whole": "whole run", "stable_v1": "AISBench stable V1", "stable_v2": "AISBench stable V2"}
 FLOOR = f"{MEMBERS_FLOOR} requests and {SECONDS_FLOOR:.0f} s"
@@ -183,7 +184,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= WHOLE_NUMBERS else f"{value:.4g}"
 
 
-def broken_promises(outcome: Outcome) -> str:
+def broken_promises(outcome: RowOutcome) -> str:
     """Return a row's broken promises in a line, "" where there are none."""
     promises = ", ".join(sorted({finding.promise for finding in outcome.findings}))
     return f"{outcome.row.id}: {promises}" if promises else ""

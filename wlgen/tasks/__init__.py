@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from wlgen.lexicon import Chunk
 from wlgen.streams import Coordinates
+from wlgen.text.lexicon import Chunk
 
 
 class Task(Protocol):

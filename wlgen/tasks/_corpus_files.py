@@ -29,7 +29,7 @@ _FirstBad: TypeAlias = Callable[[Path], "tuple[int, str] | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class CorpusSource:
     """What was read: texts in order, none twice. cut: whether there was more than MOST_CHARACTERS."""
 
     texts: tuple[str, ...]
@@ -59,7 +59,7 @@ class _Part(NamedTuple):
     joined: bool = False
 
 
-def read_files(patterns: Sequence[str], column: str, folder: Path, place: str) -> Source:
+def read_files(patterns: Sequence[str], column: str, folder: Path, place: str) -> CorpusSource:
     """Read files of text, JSON lines or Parquet. Patterns are relative to `folder`; a text file is one text.
 
     WlgenError: a pattern without a file, a file that cannot be read as what its name says, a wrong column.
@@ -75,7 +75,7 @@ def read_files(patterns: Sequence[str], column: str, folder: Path, place: str) -
 
 def read_dataset(
     name: str, *, config: str | None, split: str, revision: str | None, column: str, place: str
-) -> Source:
+) -> CorpusSource:
     """Read a data set of the hub as it arrives; WlgenError where it cannot be had, or has no such column."""
     arguments = {"path": name, "name": config, "split": split, "revision": revision}
     source = _read([_Part(arguments, "hub", (), place)], column)
@@ -133,7 +133,7 @@ def _format(file: Path) -> str:
     return _FORMATS.get(suffixes[-1], "text") if suffixes else "text"
 
 
-def _read(parts: Iterator[_Part] | Sequence[_Part], column: str) -> Source:
+def _read(parts: Iterator[_Part] | Sequence[_Part], column: str) -> CorpusSource:
     """Take texts until there are MOST_CHARACTERS; the last one may be cut."""
     texts: list[str] = []
     seen: set[bytes] = set()
@@ -148,8 +148,8 @@ def _read(parts: Iterator[_Part] | Sequence[_Part], column: str) -> Source:
             texts.append(value[:room])
             room -= len(value)
             if room <= 0:
-                return Source(texts=tuple(texts), cut=True)
-    return Source(texts=tuple(texts), cut=False)
+                return CorpusSource(texts=tuple(texts), cut=True)
+    return CorpusSource(texts=tuple(texts), cut=False)
 
 
 def _joined(lines: Iterator[str], room: int) -> Iterator[str]:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wlgen.encodings import Encoding
-from wlgen.hygiene import Hygiene
-from wlgen.lexicon import Ids
+from wlgen.text.lexicon import Ids
+from wlgen.workload.safe_text import Hygiene
 
 if TYPE_CHECKING:
     from tokenizers import Encoding as Encoded

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wlgen.lexicon import Chunk, Lexicon
 from wlgen.pages import ceil_to
 from wlgen.streams import Coordinates
-from wlgen.strict import Strict
-from wlgen.words import SENTENCE_TOKENS
+from wlgen.strict.model import Strict
+from wlgen.text.english import SENTENCE_TOKENS
+from wlgen.text.lexicon import Chunk, Lexicon
 
 # Both begin with the full stop of the sentence before, since ".\n\n" may be one token.
 _ASK = ".\n\nCopy the passage below word for word, from its first word to its last. Add nothing.\n\nPassage:"

@@ -18,11 +18,11 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from wlgen.errors import WlgenError, error
-from wlgen.lexicon import Chunk, Ids, Lexicon
 from wlgen.streams import Coordinates, below, words
-from wlgen.strict import Strict, refusal
-from wlgen.tasks._corpus_files import MOST_CHARACTERS, Source, read_dataset, read_files
+from wlgen.strict.model import Strict, refusal
+from wlgen.tasks._corpus_files import MOST_CHARACTERS, CorpusSource, read_dataset, read_files
 from wlgen.tasks._corpus_text import CONTEXT, Circle, Ends, Follow, Tokens, safe_text, spans_of, with_offsets
+from wlgen.text.lexicon import Chunk, Ids, Lexicon
 
 _SEAM = 256  # characters beside a seam that are encoded to try it
 _AGREED = 16  # tokens beside it that must be the same
@@ -89,7 +89,7 @@ class Corpus:
 
     proved = False
 
-    def __init__(self, source: Source, lexicon: Lexicon, place: str) -> None:
+    def __init__(self, source: CorpusSource, lexicon: Lexicon, place: str) -> None:
         self.content_sha256 = source.sha256
         self._source = source
         self._lexicon = lexicon
@@ -273,7 +273,7 @@ def content_sha256(options: Options, *, place: str, folder: Path) -> str:
     return _source(options, place, folder).sha256
 
 
-def _source(options: Options, place: str, folder: Path) -> Source:
+def _source(options: Options, place: str, folder: Path) -> CorpusSource:
     if options.dataset is not None:
         return read_dataset(
             options.dataset,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wlgen.lexicon import Chunk, Lexicon
 from wlgen.streams import Coordinates
-from wlgen.strict import Strict
+from wlgen.strict.model import Strict
+from wlgen.text.lexicon import Chunk, Lexicon
 
 
 class Options(Strict):

@@ -1,0 +1,110 @@
+"""The journal tells what a server holds, survives being cut off, and belongs to one process at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from wlgen.errors import WlgenError
+from wlgen.server.journal import Journal
+
+TARGET = {"event": "begin", "set": "small", "url": "http://one", "model": "m"}
+
+
+def ended(name: str, split: str, *, success: bool = True, findings: tuple = ()) -> dict:
+    return {
+        "event": "ended",
+        "id": name,
+        "split": split,
+        "dp_rank": 0,
+        "success": success,
+        "findings": list(findings),
+    }
+
+
+def written(path, *events: dict):
+    with Journal(path) as journal:
+        for event in events:
+            journal.write(event)
+    with Journal(path) as journal:
+        return journal.history
+
+
+def test_it_tells_good_seeds_passed_checks_and_what_was_sent(tmp_path):
+    history = written(
+        tmp_path / "j",
+        TARGET,
+        {"event": "flush"},
+        {"event": "sent", "id": "s0"},
+        ended("s0", "seed"),
+        {"event": "sent", "id": "s1"},
+        ended("s1", "seed", success=False),
+        {"event": "sent", "id": "c0"},
+        ended("c0", "check"),
+        {"event": "sent", "id": "c1"},
+    )
+    assert history.seeded == {"s0": 0}
+    assert history.passed == {"c0"}
+    assert history.sent == {"s0", "s1", "c0", "c1"}
+    assert not history.failed
+
+
+def test_a_flush_and_another_target_make_it_forget(tmp_path):
+    seeded = (TARGET, {"event": "sent", "id": "s0"}, ended("s0", "seed"))
+    assert written(tmp_path / "a", *seeded, TARGET).seeded == {"s0": 0}
+    assert written(tmp_path / "b", *seeded, TARGET, {"event": "flush"}).seeded == {}
+    assert written(tmp_path / "c", *seeded, TARGET | {"url": "http://two"}).seeded == {}
+
+
+def test_a_finding_marks_it_until_the_next_flush(tmp_path):
+    failed = (TARGET, ended("c0", "check", findings=[{"promise": "cached_bound"}]))
+    assert written(tmp_path / "a", *failed).failed
+    assert not written(tmp_path / "b", *failed, {"event": "flush"}).failed
+
+
+def test_the_count_of_requests_is_the_last_one_known(tmp_path):
+    prepared = (TARGET, {"event": "prepared", "requests": 7})
+    history = written(tmp_path / "j", *prepared)
+    assert (history.prepared, history.requests) == (True, 7)
+    history = written(tmp_path / "j", TARGET)
+    assert (history.prepared, history.requests) == (False, 7)
+
+
+@pytest.mark.parametrize("torn", [b'{"event":"sent","id":"s', b"{"])
+def test_a_last_line_cut_off_while_written_is_dropped_and_written_over(tmp_path, torn):
+    path = tmp_path / "j"
+    written(path, TARGET, {"event": "sent", "id": "s0"})
+    path.write_bytes(path.read_bytes() + torn)
+    history = written(path, ended("s0", "seed"))
+    assert history.seeded == {"s0": 0}
+    assert torn not in path.read_bytes().splitlines()
+
+
+@pytest.mark.parametrize("line", [b"not json\n", b"[]\n", b'{"id":"s0"}\n', b'{"event":"ended","id":"s0"}\n'])
+def test_a_line_that_is_no_event_is_named_by_its_number(tmp_path, line):
+    path = tmp_path / "j"
+    written(path, TARGET)
+    path.write_bytes(path.read_bytes() + line)
+    with pytest.raises(WlgenError, match=r"j:2: expected an event of a preparation"), Journal(path):
+        pass
+
+
+def test_each_line_is_on_the_disk_before_the_write_returns(tmp_path, monkeypatch):
+    path = tmp_path / "j"
+    synced = []
+    monkeypatch.setattr("os.fsync", lambda _: synced.append(path.read_bytes()))
+    written(path, TARGET, {"event": "sent", "id": "s0"})
+    assert [content.count(b"\n") for content in synced] == [1, 2]
+
+
+def test_two_preparations_cannot_write_one_journal(tmp_path):
+    with (
+        Journal(tmp_path / "j"),
+        pytest.raises(WlgenError, match="another preparation"),
+        Journal(tmp_path / "j"),
+    ):
+        pass
+
+
+def test_a_place_that_cannot_be_written_is_bad_input(tmp_path):
+    with pytest.raises(WlgenError, match="a writable journal"), Journal(tmp_path / "no" / "j"):
+        pass

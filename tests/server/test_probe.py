@@ -1,0 +1,139 @@
+"""A probe finds out what a server does, with throw-away prompts, and says what it could not tell."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+import pytest
+from kit.rehearsals import rehearsal, small_set
+from typer.testing import CliRunner
+
+from wlgen.cache.rule import CacheRule
+from wlgen.cli import app
+from wlgen.errors import WlgenError
+from wlgen.server.probe import probe_server
+
+
+def rule(engine: str, page_size: int, quantum: int = 0, **more: object) -> CacheRule:
+    return CacheRule(
+        name=engine, engine=engine, page_size=page_size, hit_quantum=quantum or page_size, **more
+    )
+
+
+RULES = [
+    rule("sglang", 1),
+    rule("sglang", 64),
+    rule("sglang", 128, speculative=True),
+    rule("sglang", 128, 2048, sliding_window=128),
+    rule("vllm", 16),
+    rule("vllm", 128, speculative=True),
+    rule("vllm", 64, sliding_window=128),
+    rule("vllm", 16, 256, sliding_window=128),
+]
+
+
+def probed(running, *, engine=None, longest=20_000):
+    return asyncio.run(probe_server(running.url, engine=engine, model=None, patience=30.0, longest=longest))
+
+
+@pytest.mark.parametrize("served", RULES, ids=str)
+def test_the_rule_it_names_predicts_what_the_server_does(served):
+    with rehearsal(rule=served) as running:
+        found = probed(running)
+    named = found.rules[0]
+    lengths = [(n, s) for n in (100, 513, 4098, 16389) for s in (64, 130, 512, 4097, 16000, 16389) if s <= n]
+    assert [named.cached_len(s, n) for n, s in lengths] == [served.cached_len(s, n) for n, s in lengths]
+    assert (named.page_size, found.page_size) == (served.page_size, served.page_size)
+    assert (found.dp_ranks, found.separate) == (3, True)
+    assert not found.unknown
+
+
+@pytest.mark.parametrize(("window", "late"), [(0, False), (128, True)])
+def test_it_tells_whether_the_first_sibling_falls_short(window, late):
+    with rehearsal(rule=rule("vllm", 64, sliding_window=window)) as running:
+        assert probed(running).kept_late is late
+
+
+def test_it_sends_no_row_flushes_nothing_and_asks_for_one_token():
+    workload = small_set(name="sglang")
+    texts = {row.messages[-1].content for row in workload.rows()}
+    with rehearsal(workload) as running:
+        probed(running)
+    assert not texts & {text for text in running.texts() if isinstance(text, str)}
+    assert not [path for path, _, _ in running.requests if "flush" in path or "reset" in path]
+    assert {body["max_tokens"] for _, _, body in running.requests if "prompt" in body} == {1}
+
+
+def test_framing_and_thinking_are_counted():
+    with rehearsal(rule=rule("vllm", 64)) as running:
+        facts = "\n".join(probed(running).facts)
+    assert "83 tokens stand around a user message" in facts
+    assert "79 tokens" in facts
+    assert '"chat_template_kwargs": {"thinking": false}' in facts
+    with rehearsal(rule=rule("sglang", 64)) as running:
+        facts = "\n".join(probed(running).facts)
+    assert "framing: 4 tokens" in facts
+    assert "thinking" not in facts
+
+
+def test_sglang_without_a_cache_report_is_probed_on_its_own_route():
+    with rehearsal(rule=rule("sglang", 64), faults=("no-cached",)) as running:
+        found = probed(running)
+    assert found.rules[0].hit_quantum == 64
+    assert any("--enable-cache-report" in fact for fact in found.facts)
+
+
+def test_a_server_that_reports_nothing_is_refused_with_the_flag():
+    with (
+        rehearsal(rule=rule("vllm", 64), faults=("no-cached",)) as running,
+        pytest.raises(WlgenError, match="--enable-prompt-tokens-details"),
+    ):
+        probed(running)
+
+
+def test_a_server_that_leaves_out_zeros_is_understood():
+    with rehearsal(rule=rule("sglang", 64), faults=("omit-zero",)) as running:
+        found = probed(running)
+    assert found.rules[0].hit_quantum == 64
+    assert any("left out where they are 0" in fact for fact in found.facts)
+
+
+def test_what_cannot_be_told_is_said():
+    with rehearsal(rule=rule("sglang", 64), faults=("ignore-pins",), ranks=1) as running:
+        found = probed(running)
+    assert found.dp_ranks is None
+    assert any("pins prove nothing" in line for line in found.unknown)
+    with rehearsal(rule=rule("vllm", 128, 16384)) as running:
+        found = probed(running, longest=4000)
+    assert found.rules == []
+    assert any("finds nothing" in line for line in found.unknown)
+
+
+def test_a_single_rank_is_a_rank():
+    with rehearsal(rule=rule("vllm", 64), ranks=1) as running:
+        assert probed(running).dp_ranks == 1
+
+
+def test_prompts_stay_within_the_servers_length():
+    with rehearsal(rule=rule("vllm", 128, 16384), max_model_len=3000) as running:
+        assert any("finds nothing" in line for line in probed(running).unknown)
+
+
+def test_a_server_that_fails_or_is_not_there_is_bad_input():
+    with rehearsal(faults=("error=0.3",)) as running, pytest.raises(WlgenError, match="HTTP 500"):
+        probed(running)
+    with pytest.raises(WlgenError, match="Start the server"):
+        asyncio.run(probe_server("http://127.0.0.1:9", engine=None, model=None, patience=5.0, longest=4000))
+
+
+def test_the_command_prints_a_block_that_a_spec_takes_and_the_evidence():
+    with rehearsal(rule=rule("vllm", 64, sliding_window=128)) as running:
+        text = CliRunner().invoke(app, ["probe", "--url", running.url])
+        found = orjson.loads(CliRunner().invoke(app, ["probe", "--url", running.url, "--json"]).output)
+    assert text.exit_code == 0
+    assert "cache: {engine: vllm, page_size: 64, hit_quantum: 64, speculative: false}" in text.output
+    assert "evidence" in text.output
+    assert "keep `seed: {shape: short}`" in text.output
+    assert found["cache"] == {"engine": "vllm", "page_size": 64, "hit_quantum": 64, "speculative": False}
+    assert {"prompt_tokens", "shared_tokens", "cached_tokens"} == set(found["observations"][0])

@@ -1,0 +1,116 @@
+"""Findings: one row beside one result, promise by promise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from wlgen.readers import Result
+from wlgen.workload.manifest import Bound
+from wlgen.workload.rows import Finding, Row, Split
+
+NOT_OBSERVED = "NOT_OBSERVED"
+ERROR_SHOWN = 300  # characters of a client's error
+MEANING: dict[str, str] = {
+    "of_the_set": "every result is of a row of the set",
+    "sent_once": "every row is sent exactly once",
+    "success": "every request succeeds",
+    "one_attempt": "no request is retried",
+    "text": "the text is sent unchanged",
+    "dp_rank": "the planned rank serves the row",
+    "observed": "the server's counts are reported",
+    "prompt_len": "the server counts prompt_len prompt tokens",
+    "output_len": "the server returns output_len tokens",
+    "cached_within_prompt": "cached tokens are at most the prompt (more is a double count)",
+    "cached_bound": "cached tokens meet the spec's bound",
+    "cached_len": "cached tokens equal cached_len",
+    "aggregate": "cached tokens of all formal rows of a class together meet its aggregate",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promised:
+    """What one row promises, without its text. Fields as in Row; lengths are tokens.
+
+    bound: of a check or formal row's cached tokens, by its class.
+    """
+
+    id: str
+    split: Split
+    dp_rank: int
+    group: str
+    prompt_len: int
+    shared_len: int
+    cached_len: int
+    output_len: int
+    text_sha256: str
+    round: int = 0
+    request_class: str | None = None
+    cached_len_recorded: int | None = None
+    bound: Bound = field(default_factory=Bound)
+
+    @classmethod
+    def of(cls, row: Row, bound: Bound | None = None) -> Promised:
+        """Return the promises of a row."""
+        names = (name for name in cls.__dataclass_fields__ if name != "bound")
+        return cls(bound=bound or Bound(), **{name: getattr(row, name) for name in names})
+
+    def equals(self, cached: int) -> bool:
+        """Return whether cached tokens are as planned.
+
+        A turn whose server reused its own answers finds cached_len_recorded. Where a class is bounded from
+        above, its rows share a framing head only, which the first row on a rank that nothing has primed
+        does not find.
+        """
+        if self.bound.max_tokens is not None:
+            return cached <= self.cached_len
+        return cached in (self.cached_len, self.cached_len_recorded)
+
+
+def findings_of(row: Promised, result: Result) -> list[Finding]:
+    """Return each promise of the row that the result breaks, at most one about cached tokens.
+
+    The bound is that of check and formal rows; a seed only has to find its cached_len. A failed request
+    breaks `success` and is asked nothing else.
+    """
+    if not result.success:
+        got = result.error[:ERROR_SHOWN] or "failure"
+        return [Finding(id=row.id, promise="success", expected="success", got=got)]
+    found = list(_of_equals(row, result))
+    if result.cached_tokens is not None:
+        found += _of_cached(row, result.cached_tokens, result.prompt_tokens)
+    return found
+
+
+def _of_equals(row: Promised, result: Result) -> Iterator[Finding]:
+    if result.attempts > 1:
+        yield Finding(id=row.id, promise="one_attempt", expected=1, got=result.attempts)
+    counts = ("prompt_tokens", "cached_tokens", "output_tokens")
+    missing = [name for name in counts if getattr(result, name) is None]
+    if missing:  # one finding, whatever is missing: a response without usage misses all three
+        yield Finding(id=row.id, promise="observed", expected=", ".join(missing), got=NOT_OBSERVED)
+    equals: tuple[tuple[str, int | str, int | str | None], ...] = (
+        ("text", row.text_sha256, result.text_sha256),
+        ("dp_rank", row.dp_rank, result.dp_rank),
+        ("prompt_len", row.prompt_len, result.prompt_tokens),
+        ("output_len", row.output_len, result.output_tokens),
+    )
+    for promise, expected, got in equals:
+        if got is not None and got != expected:
+            yield Finding(id=row.id, promise=promise, expected=expected, got=got)
+
+
+def _of_cached(row: Promised, cached: int, prompt: int | None) -> Iterator[Finding]:
+    # The first that applies: a row a quantum short of the bound is also unequal to cached_len, and saying
+    # both would count one fault twice. The bound is that of the planned prompt; another prompt length is a
+    # finding of its own.
+    prompt = row.prompt_len if prompt is None else prompt
+    bound, bounded = row.bound, row.split != "seed"
+    if cached > prompt:
+        yield Finding(id=row.id, promise="cached_within_prompt", expected=prompt, got=cached)
+    elif bounded and cached < (least := bound.least(row.prompt_len)):
+        yield Finding(id=row.id, promise="cached_bound", expected=least, got=cached)
+    elif bounded and cached > (most := bound.most(row.prompt_len)):
+        yield Finding(id=row.id, promise="cached_bound", expected=most, got=cached)
+    elif not row.equals(cached):
+        yield Finding(id=row.id, promise="cached_len", expected=row.cached_len, got=cached)

@@ -1,0 +1,152 @@
+"""What an audit found: values that every report reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from wlgen.audit.diagnosis import Diagnosis
+from wlgen.audit.findings import Promised
+from wlgen.audit.run_figures import Figures, Timeline
+from wlgen.errors import Problem
+from wlgen.readers import Result
+from wlgen.workload.manifest import Bound, Promises
+from wlgen.workload.rows import Finding, Split
+
+WORST = 10
+
+
+class CachedRatio(NamedTuple):
+    """Cached tokens of prompt tokens, kept whole so that 89.99999 % never reads 90."""
+
+    cached: int
+    prompt: int
+
+    @property
+    def value(self) -> float:
+        """Return cached / prompt."""
+        return self.cached / self.prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The cached tokens of some rows: of a split, or of a rank of it.
+
+    rows: audited. observed: with a figure that can be right. minimum, p1, p50: a row's own ratio (the
+    lowest that at least 0, 1, 50 % of rows do not exceed); mean: over all tokens. None: nothing observed.
+    """
+
+    split: Split
+    dp_rank: int | None
+    rows: int
+    observed: int
+    findings: int
+    minimum: CachedRatio | None
+    p1: CachedRatio | None
+    p50: CachedRatio | None
+    mean: CachedRatio | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOutcome:
+    """One audited row: what was promised, the first result of it if any, and its findings."""
+
+    row: Promised
+    result: Result | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def cached_ratio(self) -> CachedRatio | None:
+        """Observed cached tokens of the prompt; None if not observed, or more than the prompt has."""
+        if self.result is None or not self.result.success or self.result.cached_tokens is None:
+            return None
+        prompt = self.result.prompt_tokens or self.row.prompt_len
+        return CachedRatio(self.result.cached_tokens, prompt) if self.result.cached_tokens <= prompt else None
+
+
+def ratios_of(outcomes: Iterable[RowOutcome]) -> list[CachedRatio]:
+    """Return the observed ratios of some rows, lowest first."""
+    return sorted((ratio for o in outcomes if (ratio := o.cached_ratio) is not None), key=lambda s: s.value)
+
+
+def mean(ratios: Sequence[CachedRatio]) -> CachedRatio | None:
+    """Return the ratio of all tokens together."""
+    return CachedRatio(sum(s.cached for s in ratios), sum(s.prompt for s in ratios)) if ratios else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassPromise:
+    """The promises of one class of requests, over its check and formal rows under audit.
+
+    name: None where the spec has one class. planned, observed: over all tokens; planned_min, observed_min:
+    the worst row. recorded: rows that found cached_len_recorded instead of cached_len.
+    """
+
+    name: str | None
+    bound: Bound
+    rows: int
+    planned: CachedRatio
+    planned_min: CachedRatio
+    observed: CachedRatio | None
+    observed_min: CachedRatio | None
+    recorded: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """The three promises as the results show them; None where nothing was observed.
+
+    configured is what the spec asks for. aggregate is over tokens and per_request_min the worst row, of the
+    check and formal rows under audit.
+    """
+
+    configured: float
+    aggregate: CachedRatio | None
+    per_request_min: CachedRatio | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """All that an audit found.
+
+    promises: as observed; planned: as the set was built; classes: those of each class of requests.
+    outcomes: one an audited row, in plan order. elsewhere: results of rows of splits and rounds that are not
+    under audit. assumed_zero: rows whose missing figure
+    was taken as 0 because the caller vouched for it. timeline, windows: of the split that timed_split names,
+    every result of it. problems: what could not be read.
+    """
+
+    name: str
+    splits: tuple[Split, ...]
+    rounds: tuple[int, ...]
+    promises: Observed
+    classes: tuple[ClassPromise, ...]
+    planned: Promises
+    results: int
+    elsewhere: dict[str, int]
+    assumed_zero: int
+    findings: tuple[Finding, ...]
+    diagnosis: tuple[Diagnosis, ...]
+    by_split: tuple[Summary, ...]
+    by_rank: tuple[Summary, ...]
+    timeline: Timeline
+    windows: tuple[Figures, ...]
+    outcomes: tuple[RowOutcome, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def recorded(self) -> int:
+        """Rows that found cached_len_recorded: the server reused its own answers."""
+        return sum(of.recorded for of in self.classes)
+
+    @property
+    def worst(self) -> list[RowOutcome]:
+        """The rows with the lowest observed ratio, lowest first."""
+        seen = [(o.cached_ratio, o) for o in self.outcomes if o.cached_ratio is not None]
+        return [o for _, o in sorted(seen, key=lambda pair: (pair[0].value, pair[1].row.id))[:WORST]]
+
+
+def timed_split(splits: Sequence[Split]) -> Split:
+    """Return the one split whose times make the windows: checks sent before are no part of the run."""
+    return "formal" if "formal" in splits else splits[-1]

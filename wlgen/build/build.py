@@ -1,0 +1,231 @@
+"""Build: spec -> plan -> compose -> prove -> store, and back from a set to the ids it was composed of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wlgen.spec import file as spec_file
+from wlgen.build.ready import (Blueprint, blueprint, content_sha256, load_encoding)
+from wlgen.encodings import Encoding
+from wlgen.errors import WlgenError, error
+from wlgen.build.evidence import Evidence, Method, method_of
+from wlgen.plan.rows import File, Plan
+from wlgen.plan.predict import gate
+from wlgen.build.shares import share_out
+from wlgen.plan.solve import solve
+from wlgen.spec.model import Spec
+from wlgen.build.store import Staging
+from wlgen.workload.manifest import (FORMAT, MANIFEST, FileProof, Manifest)
+from wlgen.workload.rows import SPLITS, row_file
+from wlgen.workload.opened import Workload, file_sha256, open_workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What a build did: the set, how many of its row files were written, and how many taken from another set.
+
+    The others were there, with a valid proof.
+    """
+
+    workload: Workload
+    written: int
+    taken: int
+
+
+def build(
+    spec: Spec,
+    output: Path,
+    *,
+    ranks: Sequence[int] | None = None,
+    rounds: Sequence[int] | None = None,
+    take: Sequence[Path] = (),
+    jobs: int | None = 1,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Built:
+    """Build the set of a spec into output/<name>, or some ranks and rounds of it; what is proved is kept.
+
+    take: sets of this very spec, built elsewhere, whose proved files are copied and not built again.
+    jobs: processes that share the work, None for as many as help. With more than one, a script that calls
+    this needs the guard `if __name__ == "__main__"`: each starts afresh and imports it.
+    progress: called with the rows composed and the rows to compose. A failure leaves an older set as it was.
+    """
+    wanted = _checked("--rank", "dp_ranks", spec.dp_ranks, ranks)
+    asked = _checked("--round", "rounds", spec.rounds, rounds)
+    if jobs is not None and jobs < 1:
+        raise error("--jobs", expected="at least 1 process", found=str(jobs))
+    encoding = load_encoding(spec)
+    with Staging(output, spec.name) as staging:
+        staging.check_place()
+        plan, old, others = _sources(spec, encoding, staging.final, take)
+        kept = {path: (proof, each) for each in others for path, proof in _proved(each).items()}
+        if old:
+            kept |= {path: (proof, old) for path, proof in _proved(old).items()}
+        taken = sum(source is not old for _, source in kept.values())
+        if old and plan and not taken and not _missing(plan, wanted, asked, old, kept) and _inputs_stand(old):
+            return Built(workload=old, written=0, taken=0)
+        ready = blueprint(spec, encoding)
+        missing = _missing(ready.plan, wanted, asked, old, kept)
+        method = method_of(ready.lexicon, ready.tasks)
+        written, evidence = _write(ready, staging.new, missing, method, jobs=jobs, progress=progress)
+        if kept:  # a set has one proof, however it was put together
+            there = [file for file in ready.plan.files() if file in missing or _path(file) in kept]
+            evidence = _evidence(ready, there, method)[0]
+        proof = {**evidence.proof(), "rows_that_share_a_lead": ready.crowded}
+        if ready.content_sha256 is not None:
+            proof["content_sha256"] = ready.content_sha256
+        inputs = [staging.add(path, content) for path, content in sorted(spec.inputs.items())]
+        files = [*(staging.keep(proof, source.folder) for proof, source in kept.values()), *written, *inputs]
+        staging.commit(manifest(ready.plan, encoding, files, proof))
+    return Built(workload=open_workload(staging.final), written=len(written), taken=taken)
+
+
+def _write(
+    ready: Blueprint,
+    folder: Path,
+    files: Sequence[File],
+    method: Method,
+    *,
+    jobs: int | None,
+    progress: Callable[[int, int], None],
+) -> tuple[list[FileProof], Evidence]:
+    """Write files below a folder and return their proofs in order, and what was encoded to prove them."""
+    plan = ready.plan
+    done, total = 0, sum(plan.count(*file) for file in files)
+
+    def tell(rows: int) -> None:
+        nonlocal done
+        done += rows
+        progress(done, total)
+
+    shares = share_out(plan, folder, files, method, jobs)
+    if len(shares) == 1:
+        gate(plan, shares[0].ranks)
+        evidence, whole = _evidence(ready, files, method)
+        proofs = shares[0].write(ready, whole, tell)
+    else:
+        from wlgen.build.processes import Jobs  # noqa: PLC0415 (most builds need no other process)
+
+        with Jobs(ready, shares) as processes:
+            evidence, whole = _evidence(ready, files, method)
+            proofs = processes.write(whole, tell)
+    by_path = {proof.path: proof for proof in proofs}
+    return [by_path[_path(file)] for file in files], evidence
+
+
+def _evidence(ready: Blueprint, files: Sequence[File], method: Method) -> tuple[Evidence, set[str]]:
+    """Return what the tokenizer confirms of files, and the ids of the rows that it encodes whole."""
+    evidence = Evidence(method)
+    return evidence, evidence.whole(row for file in files for row in ready.plan.rows(*file))
+
+
+def manifest(
+    plan: Plan, encoding: Encoding, files: Sequence[FileProof], proof: Mapping[str, Any]
+) -> Manifest:
+    """Return the manifest of a plan and its files."""
+    spec = plan.spec
+    by_path = {file.path: file for file in files}
+    there = [file for file in plan.files() if _path(file) in by_path]
+    return Manifest(
+        format=FORMAT,
+        name=spec.name,
+        spec=spec.content,
+        spec_sha256=spec_file.fingerprint(spec.content),
+        encoding=encoding.proof(),
+        cache=spec.cache,
+        promises=plan.promises,
+        splits=plan.counts(),
+        ranks=sorted({rank for _, rank, _ in there}),
+        rounds=sorted({round_ for split, _, round_ in there if split != "seed"}) if spec.rounds > 1 else None,
+        files=tuple(by_path[path] for path in (*map(_path, there), *sorted(spec.inputs)) if path in by_path),
+        proof=proof,
+    )
+
+
+def _path(file: File) -> str:
+    return row_file(*file)
+
+
+def _checked(option: str, key: str, count: int, asked: Sequence[int] | None) -> Sequence[int]:
+    """Return the numbers asked for, all `count` of them where none is."""
+    for number in asked or ():
+        if not 0 <= number < count:
+            raise error(
+                option, expected=f"a {option[2:]} from 0 to {count - 1} ({key}: {count})", found=str(number)
+            )
+    return range(count) if not asked else sorted(set(asked))
+
+
+def _sources(
+    spec: Spec, encoding: Encoding, folder: Path, take: Sequence[Path]
+) -> tuple[Plan | None, Workload | None, list[Workload]]:
+    """Return the plan, the set in the folder if it is of this very plan and content, and those to take from.
+
+    The plan is None where nothing is there to be compared, or where a build will say why there is none.
+    """
+    if not take and not (folder / MANIFEST).exists():
+        return None, None, []
+    try:
+        plan = solve(spec, encoding, lambda _number, _output_len: 1)
+    except WlgenError:
+        return None, None, []
+    try:
+        old = open_workload(folder)
+    except WlgenError:
+        old = None
+    others = [_taken(each, plan, encoding) for each in take]
+    return plan, old if old and _alike(old, plan, encoding) else None, others
+
+
+def _taken(folder: Path, plan: Plan, encoding: Encoding) -> Workload:
+    """Return a set that was built elsewhere; WlgenError where it is not of this very plan and content."""
+    workload = open_workload(folder)
+    if not _alike(workload, plan, encoding):
+        raise error(
+            f"--take {folder}",
+            expected=f"a set of the very spec {plan.spec.place}, its tokenizer and its texts",
+            found=f"the set {workload.manifest.name} of another spec, tokenizer or text",
+            remedy="Build it from this spec, or leave it out.",
+        )
+    return workload
+
+
+def _alike(workload: Workload, plan: Plan, encoding: Encoding) -> bool:
+    found = workload.manifest
+    alike = found == manifest(plan, encoding, found.files, found.proof)
+    return alike and found.proof.get("content_sha256") == content_sha256(plan.spec)
+
+
+def _proved(workload: Workload) -> dict[str, FileProof]:
+    """Return the row files whose content has the hash of the manifest, by path."""
+    files = [file for file in workload.manifest.files if file.path.split("/")[0] in SPLITS]
+    with ThreadPoolExecutor() as pool:
+        hashes = pool.map(lambda file: file_sha256(workload.folder / file.path), files)
+        return {file.path: file for file, sha256 in zip(files, hashes, strict=True) if sha256 == file.sha256}
+
+
+def _inputs_stand(workload: Workload) -> bool:
+    """Whether the files that the spec names stand in the set as the manifest says."""
+    files = [file for file in workload.manifest.files if file.path.split("/")[0] not in SPLITS]
+    return all(file_sha256(workload.folder / file.path) == file.sha256 for file in files)
+
+
+def _missing(
+    plan: Plan,
+    ranks: Sequence[int],
+    rounds: Sequence[int],
+    old: Workload | None,
+    kept: Container[str],
+) -> list[File]:
+    """Return the files to write: those asked for, and those of the old set where their hash is wrong."""
+    listed = {file.path for file in old.manifest.files} if old else set()
+    missing = []
+    for split, rank, round_ in plan.files():
+        path = row_file(split, rank, round_)
+        asked = rank in ranks and (split == "seed" or round_ in rounds) and plan.count(split, rank, round_)
+        if path not in kept and (path in listed or asked):
+            missing.append((split, rank, round_))
+    return missing

@@ -1,0 +1,135 @@
+"""Evidence: what the tokenizer must confirm of each planned row, chosen and counted before any text exists.
+
+It depends on the plan alone, so a set has one proof however many processes build it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, pairwise
+from typing import Any, Literal, TypeAlias
+
+from wlgen.text.lexicon import Lexicon
+from wlgen.plan.rows import RowPlan, Segment
+from wlgen.streams import Coordinates
+from wlgen.tasks import Task
+
+WHOLE_ROWS = 3  # of each split, beside the first with each prefix, as long as they have at most
+WHOLE_TOKENS = 150_000
+
+Method: TypeAlias = Literal["atoms", "own parts", "whole"]
+"""What is encoded of a row beside its prefix: its seams, its own part, or all of it."""
+Join: TypeAlias = tuple[Segment | None, Segment | None]
+"""Two runs that touch; a gap of the framing is None."""
+
+
+class Evidence:
+    """Takes planned rows in the order of the plan and tells which of them are encoded whole."""
+
+    def __init__(self, method: Method) -> None:
+        self._method = method
+        self._prefixes: dict[Coordinates, int] = {}
+        self._joined: set[Join] = set()
+        self._points: dict[tuple[object, ...], int] = {}
+        self._begun: dict[tuple[int, int], Coordinates] = {}
+        self._whole: Counter[str] = Counter()
+        self._seams = 0
+
+    def whole(self, rows: Iterable[RowPlan]) -> set[str]:
+        """Return the ids of the rows to encode whole: the first with each prefix, and a few of each split."""
+        return {row.id for row in rows if self._take(row)}
+
+    def proof(self) -> dict[str, Any]:
+        """Return what was chosen, in numbers, as the manifest keeps it."""
+        return {
+            "method": self._method,
+            "prefixes": len(self._prefixes),
+            "seams": self._seams,
+            "whole_rows": self._whole.total(),
+        }
+
+    def _take(self, row: RowPlan) -> bool:
+        self._check_ordinals(row)
+        new = self._takes_prefix(row)
+        done = self._whole[row.split]
+        few = done == 0 or (done < WHOLE_ROWS and (done + 1) * row.prompt_len <= WHOLE_TOKENS)
+        if new or few or self._method == "whole":
+            self._whole[row.split] += 1
+            self._joined.update(filter(shared, joins(row)))
+            return True
+        self._seams += self._new_seams(row) if self._method == "atoms" else 1
+        return False
+
+    def _check_ordinals(self, row: RowPlan) -> None:
+        """Check that streams which begin at one point, in whatever ranks, are told apart there."""
+        path: tuple[object, ...] = ()
+        for message in row.messages:
+            for segment in message.segments:
+                point = self._points.setdefault(path, len(self._points))
+                if self._begun.setdefault((point, segment.ordinal), segment.stream) != segment.stream:
+                    raise RuntimeError(f"row {row.id} begins as another does: ordinal {segment.ordinal}")
+                path = (point, segment.stream, segment.tokens)
+            path = (path, "next message")
+
+    def _takes_prefix(self, row: RowPlan) -> bool:
+        """Whether a row has a prefix that none before it had, or not so much of it."""
+        new = False
+        for segment in (segment for message in row.messages for segment in message.segments if segment.kept):
+            if segment.kind == "block" and self._method == "atoms":
+                continue
+            if self._prefixes.get(segment.stream, 0) < segment.tokens:
+                self._prefixes[segment.stream] = segment.tokens
+                new = True
+        return new
+
+    def _new_seams(self, row: RowPlan) -> int:
+        """Return the joins of a row that no row before it has."""
+        count = 0
+        for join in joins(row):
+            if not shared(join):
+                count += 1
+            elif join not in self._joined:
+                self._joined.add(join)
+                count += 1
+        return count
+
+
+def joins(row: RowPlan) -> Iterator[Join]:
+    """Return each pair of runs of a row that touch: gap, segments of a message, gap, ..., gap."""
+    runs = chain.from_iterable((None, *message.segments) for message in row.messages)
+    return pairwise((*runs, None))
+
+
+def shared(join: Join) -> bool:
+    """Whether other rows may have the very same seam: no run of it is a row's own."""
+    return all(segment is None or segment.kept for segment in join)
+
+
+def method_of(lexicon: Lexicon, tasks: Sequence[Task]) -> Method:
+    """Return how the rows of an encoding and tasks are proved."""
+    if not isolates(lexicon):
+        return "whole"
+    return "atoms" if all(task.proved for task in tasks) else "own parts"
+
+
+def isolates(lexicon: Lexicon) -> bool:
+    """Return whether the pre-tokenizer splits every join of atoms, so that each is encoded alone.
+
+    Judged on the atoms themselves, each beside a word, a mark and a lead, after the normalizer: Gemma's
+    splits at spaces that its normalizer has already replaced, so it never splits.
+    """
+    tokenizer = lexicon.encoding.tokenizer
+    if tokenizer.pre_tokenizer is None:
+        return False
+
+    def pieces(text: str) -> list[str]:
+        normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
+        return [piece for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
+
+    lead = lexicon.inner_leads.at(0)[0]
+    marks = list(lexicon.marks.values())
+    texts = [a.text for word in lexicon.words for a in (word, *marks[:1], word, word, lead)]
+    texts += [a.text for mark in marks for a in (mark, lead, mark, lexicon.words[0])]
+    alone = {text: pieces(text) for text in set(texts)}
+    return all(len(p) == 1 for p in alone.values()) and pieces("".join(texts)) == [alone[t][0] for t in texts]

@@ -1,0 +1,105 @@
+"""The outline of a plan: what `wlgen plan` says before anything is built. All quantities are tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from wlgen.spec import file as spec_file
+from wlgen.build.ready import Blueprint, load_encoding
+from wlgen.errors import WlgenError
+from wlgen.plan.tree import Tree, prefix_tree, stretches
+from wlgen.plan.rows import Plan, RowPlan
+from wlgen.plan.predict import trajectory
+from wlgen.spec.lengths import describe
+from wlgen.plan.solve import solve
+from wlgen.build.store import row_line
+from wlgen.workload.manifest import MANIFEST
+from wlgen.workload.rows import SPLITS, Split
+from wlgen.workload.opened import Workload
+
+POINTS = 12  # of the trajectory
+
+
+def outline(ready: Blueprint, in_flight: int = 0) -> dict[str, Any]:
+    """Return the outline as JSON values; a length is an int, or {min, p50, p90, max, bins} where rows differ.
+
+    bytes: those of one composed row a split, for as many tokens as its rows have. in_flight: rows a rank
+    admitted at a time for the trajectory of the hit ratio, 0 for none.
+    """
+    plan, rule = ready.plan, ready.spec.cache
+    formal = [row for rank in range(ready.spec.dp_ranks) for row in plan.rows("formal", rank)]
+    columns = {name: _length([getattr(row, name) for row in formal]) for name in _LENGTHS}
+    splits = {split: _split(ready, split) for split in SPLITS}
+    return {
+        "name": ready.spec.name,
+        "rule": {"name": rule.name, "page_size": rule.page_size, "hit_quantum": rule.hit_quantum},
+        "framing": {"head": plan.head_len, "tail": len(plan.frame(("user",)).ids[-1])},
+        **columns,
+        "unique_len": _length([_unique(row) for row in formal]),
+        "computed_len": _length([row.prompt_len - row.cached_len for row in formal]),
+        "promises": {
+            "configured": plan.promises.configured,
+            "aggregate": plan.promises.aggregate,
+            "per_request_min": plan.promises.per_request_min,
+        },
+        "groups": len({row.group for row in formal if row.shared_len > plan.head_len}),
+        "rounds": ready.spec.rounds,
+        "splits": splits,
+        "rows_that_share_a_lead": ready.crowded,
+        "bytes": sum(split["bytes"] for split in splits.values()),
+        "tree": [node._asdict() for node in prefix_tree(formal)],
+        "trajectory": _trajectory(plan, in_flight) if in_flight else [],
+    }
+
+
+_LENGTHS = ("body_len", "prompt_len", "shared_len", "cached_len", "output_len")
+
+
+def _length(lengths: list[int]) -> int | dict[str, Any]:
+    return lengths[0] if len(set(lengths)) == 1 else describe(np.array(lengths, dtype=np.int64))
+
+
+def _unique(row: RowPlan) -> int:
+    """Return the tokens of a row behind what it shares, the tail apart."""
+    return sum(s.tokens for m in row.messages for s in m.segments if not s.kept)
+
+
+def _split(ready: Blueprint, split: Split) -> dict[str, Any]:
+    """Return the rows of a split, and the figures of its first row."""
+    plan, rounds = ready.plan, 1 if split == "seed" else ready.spec.rounds
+    per_rank = [plan.count(split, rank) for rank in range(ready.spec.dp_ranks)]
+    rows = [row for rank in range(ready.spec.dp_ranks) for row in plan.rows(split, rank)]
+    first = rows[0] if rows else None
+    size = sum(map(len, row_line(ready.composer().compose(first)))) / first.prompt_len if first else 0
+    return {
+        "rows": sum(per_rank),
+        "per_rank": per_rank,
+        "prompt_len": first.prompt_len if first else 0,
+        "cached_len": first.cached_len if first else 0,
+        "output_len": first.output_len if first else 0,
+        "alike": len({(row.prompt_len, row.cached_len, row.output_len) for row in rows}) <= 1,
+        "bytes": round(size * sum(row.prompt_len for row in rows)) * rounds,
+    }
+
+
+def _trajectory(plan: Plan, in_flight: int) -> list[dict[str, Any]]:
+    """Return the hit ratio along the rows in the order sent, with `in_flight` rows a rank at a time."""
+    ranks = [
+        trajectory(plan.rows("formal", rank), plan.spec.cache, plan.frame, in_flight)
+        for rank in range(plan.spec.dp_ranks)
+    ]
+    found = stretches([[(cached, row.prompt_len) for row, cached in rank] for rank in ranks], POINTS)
+    return [{"rows": [part.start, part.stop], "cached_ratio": part.cached_ratio} for part in found]
+
+
+def planned_tree(workload: Workload) -> Tree:
+    """Return the prefix tree of a built set's formal rows, planned again from the spec of its manifest."""
+    manifest = workload.manifest
+    try:
+        spec = spec_file.from_content(manifest.spec, str(workload.folder / MANIFEST))
+        plan = solve(spec, load_encoding(spec), lambda _number, _output_len: 1)
+    except WlgenError as failure:  # an encoding that is not on this machine: a picture is no reason to stop
+        return Tree((), str(failure.problems[0]))
+    return Tree(prefix_tree(row for rank in manifest.ranks for row in plan.rows("formal", rank)))

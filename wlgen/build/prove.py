@@ -1,0 +1,209 @@
+"""Prove: what a build checks of every row that it composed, before the manifest is written.
+
+The tokenizer is run where something is left to prove: over the rows that `evidence` names whole, the first
+with each shared prefix among them, and over a window on each seam of the others. Where a task's text is no
+chain of atoms, it is run over each row's own part; where its pre-tokenizer does not split every join of
+atoms, over each row whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from wlgen.build.compose import Composed, id_runs
+from wlgen.errors import WlgenError, error
+from wlgen.build.evidence import (Join, Method, joins, shared)
+from wlgen.workload.safe_text import Hygiene
+from wlgen.text.lexicon import Ids, Lexicon
+from wlgen.plan.rows import Segment
+from wlgen.streams import Coordinates
+
+MARGIN = 40  # characters on each side of a seam, about 8 tokens
+OWN_MARGIN = 512  # characters before a row's own part, of any text: there may be no space to cut at
+AGREED = 16  # tokens of them that must be as planned
+BATCH_CHARACTERS = 200_000  # handed to the tokenizer at a time
+
+
+class _Expected(NamedTuple):
+    """The ids of a queued text: `after`, or with `before` a suffix of it and a prefix of `after`.
+
+    row: the planned one where the text's ids end with `after`, to be encoded whole in doubt.
+    """
+
+    row_id: str
+    before: Ids | None
+    after: Ids
+    row: Composed | None = None
+
+
+class Prover:
+    """Takes composed rows one by one; `finish` raises where one is not as planned.
+
+    crowded: rows that are planned to share a lead.
+    """
+
+    def __init__(self, lexicon: Lexicon, method: Method, *, crowded: int) -> None:
+        self._crowded = crowded
+        self._encoding = lexicon.encoding
+        self._hygiene = Hygiene(lexicon.encoding)
+        self._method = method
+        self._points: dict[tuple[object, ...], int] = {}
+        self._siblings: dict[tuple[int, ...], Coordinates] = {}
+        self._clean: set[Segment] = set()
+        self._joined: set[Join] = set()
+        self._queue: defaultdict[str, list[_Expected]] = defaultdict(list)
+        self._queued = 0
+        self._pool = ThreadPoolExecutor(1)
+        self._running: list[Future[None]] = []
+
+    def add(self, row: Composed, *, whole: bool) -> None:
+        """Check one row's bound, first tokens and text, and queue what the tokenizer must confirm."""
+        self._check_bound(row)
+        self._check_leads(row)
+        self._check_text(row)
+        if whole:
+            self._joined.update(filter(shared, joins(row.plan)))
+            self._ask(self._encoding.render(row.messages), _Expected(row.plan.id, None, row.prompt_ids))
+        elif self._method == "atoms":
+            self._ask_seams(row)
+        else:
+            self._ask_own(row)
+
+    def finish(self) -> None:
+        """Wait for the tokenizer; WlgenError where a text has other ids than planned."""
+        self._flush()
+        for running in self._running:
+            running.result()
+        self._pool.shutdown()
+
+    def _check_bound(self, row: Composed) -> None:
+        plan, bound = row.plan, row.plan.bound
+        least, most = bound.least(plan.prompt_len), bound.most(plan.prompt_len)
+        if plan.split != "seed" and not least <= plan.cached_len <= most:
+            expected = f"{least} to {most} cached tokens of {plan.prompt_len}"
+            raise error(f"row {plan.id}", expected=expected, found=str(plan.cached_len))
+
+    def _check_leads(self, row: Composed) -> None:
+        """Check that streams which begin at one point differ there: so no pair of rows shares more."""
+        path: tuple[object, ...] = ()
+        for message in row.pieces:
+            for piece in message:
+                point = self._points.setdefault(path, len(self._points))
+                stream = piece.segment.stream
+                opening = piece.ids[: 2 if self._crowded else 1].tolist()
+                if self._siblings.setdefault((point, *opening), stream) != stream:
+                    expected = "first tokens that no other row has behind the same prefix"
+                    raise error(f"row {row.plan.id}", expected=expected, found=repr(piece.text[:40]))
+                path = (point, stream, piece.segment.tokens)
+            path = (path, "next message")
+
+    def _check_text(self, row: Composed) -> None:
+        for pieces in row.pieces:
+            new = [piece for piece in pieces if piece.segment not in self._clean]
+            self._clean.update(piece.segment for piece in new if piece.segment.kept)
+            ends = pieces[0].text[:1] + pieces[-1].text[-1:]
+            faults = (self._hygiene.fault(text) for text in (ends, *(p.text.strip() for p in new)))
+            fault = next(filter(None, faults), None)
+            if fault:
+                remedy = "Use the task words, or another tokenizer."
+                raise error(f"row {row.plan.id}", expected="safe text", found=fault, remedy=remedy)
+
+    def _ask_seams(self, row: Composed) -> None:
+        """Queue a window over each join of two runs in which this row's own tokens take part."""
+        runs, ids = _text_runs(row), id_runs(row.framing, row.pieces)
+        for i, join in enumerate(joins(row.plan)):
+            if shared(join):
+                if join in self._joined:
+                    continue  # another row has the very same seam
+                self._joined.add(join)
+            left, right = _end_of(runs[i]), runs[i + 1]
+            beyond = runs[i + 2] if i + 2 < len(runs) else ""
+            right = _start_of(right) if len(right) > MARGIN else right + _start_of(beyond)
+            # As many ids as there are bytes at most: every token has one.
+            before = ids[i][max(0, len(ids[i]) - 4 * len(left)) :].copy()
+            after = np.concatenate([run[: 4 * len(right)] for run in ids[i + 1 : i + 3]])
+            self._ask(left + right, _Expected(row.plan.id, before, after))
+
+    def _ask_own(self, row: Composed) -> None:
+        """Queue what follows the shared prefix, with the prefix's end: its whole row has proved the rest."""
+        runs, ids = _text_runs(row), id_runs(row.framing, row.pieces)
+        first = next((i for i, join in enumerate(joins(row.plan), 1) if not shared(join)), len(runs) - 1)
+        text = runs[first - 1][-OWN_MARGIN:] + "".join(runs[first:])
+        after = np.concatenate([ids[first - 1][-AGREED:], *ids[first:]])
+        self._ask(text, _Expected(row.plan.id, None, after, row))
+
+    def _ask(self, text: str, expected: _Expected) -> None:
+        self._queue[text].append(expected)
+        self._queued += len(text)
+        if self._queued > BATCH_CHARACTERS:
+            self._flush()
+
+    def _flush(self) -> None:
+        batch, self._queue, self._queued = self._queue, defaultdict(list), 0
+        if batch:
+            self._running = [r for r in self._running if not r.done() or r.result() is not None]
+            while len(self._running) > 1:  # memory stays flat: two batches at most
+                self._running.pop(0).result()
+            self._running.append(self._pool.submit(self._confirm, batch))
+
+    def _confirm(self, batch: dict[str, list[_Expected]]) -> None:
+        encoded = self._encoding.tokenizer.encode_batch_fast(list(batch), add_special_tokens=False)
+        for (text, all_expected), encoding in zip(batch.items(), encoded, strict=True):
+            found = encoding.ids
+            for expected in all_expected:
+                if _agrees(found, expected) or self._agrees_whole(expected.row):
+                    continue
+                raise _drifted(expected.row_id, text, self._encoding.name)
+
+    def _agrees_whole(self, row: Composed | None) -> bool:
+        """Whether a row in doubt is as planned: a margin that begins in a run of digits has other tokens."""
+        return row is not None and self._encoding.prompt_ids(row.messages) == row.prompt_ids.tolist()
+
+
+def _text_runs(row: Composed) -> list[str]:
+    """Return the texts whose ids `id_runs` gives."""
+    gaps = row.framing.texts
+    runs = [gaps[0]]
+    for message, gap in zip(row.pieces, gaps[1:], strict=True):
+        runs += [*(piece.text for piece in message), gap]
+    return runs
+
+
+def _agrees(found: list[int], expected: _Expected) -> bool:
+    after: list[int] = expected.after.tolist()
+    if expected.before is None:
+        return (found[-len(after) :] if expected.row else found) == after
+    # A window starts where its text was cut, so its first token proves nothing. The seam stands where the
+    # rest of the window is the start of `after`: at its end where nothing follows (a raw prompt's tail).
+    before = expected.before.tolist()
+    seams = [i for i, token in enumerate(found) if token == after[0]] if after else [len(found)]
+    for seam in seams:
+        left, right = found[1:seam], found[seam:]
+        if right == after[: len(right)] and left == before[len(before) - len(left) :]:
+            return True
+    return False
+
+
+def _end_of(text: str) -> str:
+    """Return the last MARGIN characters or a few less, from a space on."""
+    start = text.find(" ", len(text) - MARGIN) if len(text) > MARGIN else 0
+    return text[max(0, start) :]
+
+
+def _start_of(text: str) -> str:
+    """Return the first MARGIN characters or a few less, up to a space."""
+    stop = text.rfind(" ", 0, MARGIN) if len(text) > MARGIN else len(text)
+    return text[:stop] if stop > 0 else text
+
+
+def _drifted(row_id: str, text: str, encoding: str) -> WlgenError:
+    return error(
+        f"row {row_id}",
+        expected=f"a text that the tokenizer of {encoding} encodes to the planned ids",
+        found=f"other ids for {text[:60]!r}... ({len(text)} characters)",
+        remedy="Use the task words, or another tokenizer; please report this tokenizer.",
+    )

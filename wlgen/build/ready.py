@@ -1,0 +1,85 @@
+"""The blueprint: a spec made ready to be built, with all that its text depends on loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from wlgen import encodings, registry, tasks
+from wlgen.build.compose import Composer
+from wlgen.encodings import Encoding
+from wlgen.text.lexicon import Lexicon
+from wlgen.build.openings import crowded_rows
+from wlgen.plan.rows import LEAD, Plan
+from wlgen.plan.solve import solve
+from wlgen.spec.model import Spec
+from wlgen.tasks import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """A spec made ready: its encoding, lexicon, plan, and the task of each class.
+
+    crowded: rows that share their first token.
+    """
+
+    spec: Spec
+    encoding: Encoding
+    lexicon: Lexicon
+    tasks: tuple[Task, ...]
+    plan: Plan
+    crowded: int
+
+    @property
+    def content_sha256(self) -> str | None:
+        """The hash of the text that the tasks read from outside of the spec, None where they read none."""
+        return _together(task.content_sha256 for task in self.tasks)
+
+    def composer(self) -> Composer:
+        """Return a composer of the plan's rows."""
+        return Composer(self.lexicon, self.tasks, self.spec.random_seed)
+
+
+def blueprint(spec: Spec, encoding: Encoding | None = None) -> Blueprint:
+    """Load what a spec names and solve its plan; WlgenError where either is impossible."""
+    encoding = encoding or load_encoding(spec)
+    lexicon = Lexicon(encoding, spec.random_seed)
+    made = tuple(_task(spec, number, lexicon) for number in range(len(spec.requests)))
+    plan = solve(spec, encoding, lambda number, output_len: LEAD + made[number].least_own(output_len))
+    crowded = crowded_rows(plan, lexicon)
+    return Blueprint(spec=spec, encoding=encoding, lexicon=lexicon, tasks=made, plan=plan, crowded=crowded)
+
+
+def _task(spec: Spec, number: int, lexicon: Lexicon) -> Task:
+    kind, place = spec.requests[number].task, _task_place(spec, number)
+    module = registry.load(tasks, kind.name, place=place)
+    task: Task = module.make(kind.options, lexicon, place=place, folder=spec.folder)
+    return task
+
+
+def _task_place(spec: Spec, number: int) -> str:
+    named = [number] if spec.requests[number].name else []
+    return spec.at("requests", *named, "task")
+
+
+def load_encoding(spec: Spec) -> Encoding:
+    """Load the spec's encoding."""
+    place = spec.at("encoding")
+    module = registry.load(encodings, spec.encoding.name, place=place)
+    encoding: Encoding = module.load(spec.encoding.options, place=place)
+    return encoding
+
+
+def content_sha256(spec: Spec) -> str | None:
+    """Return the hash of the text that the spec's tasks read from outside of the spec, as it is now."""
+    hashes = []
+    for number, kind in enumerate(of.task for of in spec.requests):
+        place = _task_place(spec, number)
+        module = registry.load(tasks, kind.name, place=place)
+        if hasattr(module, "content_sha256"):
+            hashes.append(module.content_sha256(kind.options, place=place, folder=spec.folder))
+    return _together(hashes)
+
+
+def _together(hashes: Iterable[str | None]) -> str | None:
+    return ",".join(h for h in hashes if h) or None

@@ -1,0 +1,100 @@
+"""vLLM's hash-chained blocks over one kind of attention, replayed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wlgen.cache.rule import CacheRule, Evicted, Ids, Match
+from wlgen.cache.tree import Live, Node, PageTree
+from wlgen.pages import ceil_to
+
+TOKEN = 4  # bytes
+
+
+class BlockCache:
+    """Blocks of P tokens, each named by a hash of all tokens up to its end: a chain of names is a path.
+
+    A block can be hit as soon as its request is scheduled; here as soon as it is inserted.
+    Source: vLLM 0.32.0 kv_cache_manager, kv_cache_coordinator.UnitaryKVCacheCoordinator, block_pool.
+    """
+
+    def __init__(self, rule: CacheRule, capacity: int | None = None) -> None:
+        self.rule = rule
+        self._capacity = capacity
+        self._page = rule.window_page or rule.page_size
+        self._tree = PageTree(self._page * TOKEN, self._split)
+
+    @property
+    def held_len(self) -> int:
+        """Tokens of whole blocks held now."""
+        return self._tree.held // TOKEN
+
+    def match(self, ids: Ids, *, salt: str = "") -> Match:
+        """Return what is cached of a prompt; pins all of it that is held."""
+        key = ids.tobytes()
+        most = self._most(len(ids)) // self._page * self._page * TOKEN
+        node, at = self._tree.walk(self._tree.root(salt), key, most)
+        node.pins += 1
+        held_len = at // TOKEN
+        return Match(self._usable(node, held_len, len(ids)), held_len, ids, key, node)
+
+    def insert(self, match: Match, output_ids: Ids) -> None:
+        """Add prompt and outputs but the last, whole blocks only; evicts first under a capacity; unpins."""
+        ids, key, node = match.ids, match.key, match.node
+        total = len(ids) + len(output_ids) - 1
+        self._tree.owner += 1
+        if self._capacity is not None:
+            room = self.held_len + ceil_to(total, self.rule.page_size) - match.cached_len
+            if room > self._capacity:
+                self.evict(room - self._capacity)
+        if total > len(ids):
+            key = np.concatenate((ids, output_ids[:-1])).tobytes()
+        self._keep(match, key, total)
+        node.pins -= 1
+        self._tree.offer(node)
+
+    def evict(self, tokens: int) -> int:
+        """Drop the least recently used, unpinned blocks until `tokens` are freed; return how many were."""
+        return self._tree.evict(tokens * TOKEN, whole=False) // TOKEN
+
+    def take_evicted(self) -> list[Evicted]:
+        """Return what was evicted since the last call, first to last, and forget it."""
+        dropped, self._tree.dropped = self._tree.dropped, []
+        return [Evicted(owner, size // TOKEN) for owner, size in dropped]
+
+    def check(self) -> None:
+        """Walk the blocks; AssertionError says which invariant does not hold."""
+        self._tree.check()
+
+    def _most(self, prompt_len: int) -> int:
+        """Return how many tokens of a prompt may be matched: the last one is always computed."""
+        return prompt_len - 1
+
+    def _usable(self, _node: Node, held_len: int, _prompt_len: int) -> int:
+        """Return the hit: what is held, less the block that EAGLE/MTP drops."""
+        return max(0, held_len - self.rule.lookahead)
+
+    def _keep(self, match: Match, key: bytes, total: int) -> None:
+        """Add the first `total` tokens of `key`."""
+        self._store(match, key, total // self._page * self._page, None)
+
+    def _store(self, match: Match, key: bytes, tokens: int, live: Live) -> Node:
+        """Hold the first `tokens` of `key`, whole blocks; return the node that ends there, now recent.
+
+        live: of the blocks that are new.
+        """
+        tree, end = self._tree, tokens * TOKEN
+        # The match may have ended inside its node, which may have been cut since.
+        node, held = match.node, match.held_len * TOKEN
+        while node.end > held:
+            node = node.parent
+        node, at = tree.walk(node, key, end)
+        if at < node.end:
+            node = tree.cut(node, at)
+        if at < end:
+            node = tree.add(node, key, end, live)
+        tree.use(node)
+        return node
+
+    def _split(self, live: Live, _at: int) -> tuple[Live, Live]:
+        return live, live

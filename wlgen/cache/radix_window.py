@@ -1,0 +1,154 @@
+"""SGLang's radix tree over full and sliding-window attention, replayed, with DeepSeek-V4's on an NPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from wlgen.cache.radix import RadixCache
+from wlgen.cache.rule import CacheRule, Match
+from wlgen.cache.tree import Node
+from wlgen.pages import ceil_to, floor_to
+
+CHUNK = 8192
+DECODE_INTERVAL = 128  # tokens that leave the window before a decoding request frees them
+
+
+@dataclass(slots=True)
+class _Request:
+    """A running request. Positions count units of the key: tokens, or bigrams under EAGLE/MTP.
+
+    protected: how far the tree owns it. freed: how far the slots of its window are gone. junction: a prefix
+    it found held, without a live window, which it is to publish.
+    """
+
+    hit: Node
+    key: bytes
+    protected: int
+    junction: int
+    freed: int = 0
+
+
+class WindowRadixCache(RadixCache):
+    """A node is live while the window's KV of its tokens is kept; a hit needs a live window before it.
+
+        | tombstone ......... | window | tombstone ....... | window |
+        root      a chunk's end, or a junction      the prompt's end
+
+    One request is prefilled at a time, in chunks of `chunk` tokens; what each chunk leaves behind its window
+    is freed. A request that finds more of its prefix held than it may use publishes that prefix first, so
+    that the next one hits there. Without a window nothing is freed, and only the hit quantum counts.
+    Source: SGLang 0.5.23 components/swa, mem_cache/common, npu/dsv4/c128_sidecar_component.
+    """
+
+    def __init__(self, rule: CacheRule, capacity: int | None = None, chunk: int = CHUNK) -> None:
+        super().__init__(rule, capacity)
+        self._chunk = chunk
+        self._quantum = rule.hit_quantum
+        self._window = rule.sliding_window
+        self._last = ceil_to(self._window, rule.page_size)  # what a request's last node may hold
+        self._tail = max(self._last, rule.page_size)  # what a running request keeps
+
+    def _usable(self, node: Node) -> Node:
+        hit: Node | None = None
+        window, quantum = self._window * self._width, self._quantum * self._width
+        while node.parent is not None:
+            if not node.live:
+                hit = None
+            elif hit is None and node.end % quantum == 0:
+                hit = node
+            if hit is not None and hit.end - node.start >= window:
+                return hit
+            node = node.parent
+        return hit or node
+
+    def _keep(self, match: Match, key: bytes, total: int) -> None:
+        prompt_len = len(match.ids)
+        junction = match.held_len // self._quantum * self._quantum
+        request = _Request(match.node, key, match.cached_len, junction)
+        for end in self._chunk_ends(match.cached_len, prompt_len):
+            self._publish(request, end, finished=end == total)
+        if total > prompt_len:
+            if self._window:
+                self._decode(request, prompt_len + 1, total)
+            self._publish(request, total, finished=True)
+
+    def _chunk_ends(self, start: int, prompt_len: int) -> Iterator[int]:
+        """Yield where each prefill chunk ends; only a first chunk that is cut short ends on a page."""
+        first = self._chunk
+        if ceil_to(prompt_len - start, self._page) > first:
+            first = floor_to(first, self._page)
+        end = min(start + first, prompt_len)
+        yield end
+        while end < prompt_len:
+            end = min(end + self._chunk, prompt_len)
+            yield end
+
+    def _publish(self, request: _Request, tokens: int, *, finished: bool) -> None:
+        """Insert the first `tokens` of a request, or only its junction where that is reached now."""
+        ahead = self._ahead
+        junction = request.junction
+        branch = request.protected < junction and junction + ahead <= tokens
+        units = junction if branch else max(0, tokens - ahead)
+        if self._quantum != self._page:
+            units = units // self._quantum * self._quantum
+        if not finished:
+            self._free(request, units - 1)
+        end = units // self._page * self._page
+        if end == 0:
+            return
+        self._insert(request, end)
+        request.protected = end
+        if branch:
+            request.junction = 0
+            if not finished:
+                self._free(request, tokens - ahead - 1)
+
+    def _free(self, request: _Request, before: int) -> None:
+        """Free the window's slots that position `before` no longer reads, by whole pages."""
+        if not self._window or before - self._window < request.freed + 1:
+            return
+        request.freed = max(request.freed, request.protected)
+        freed = floor_to(max(0, before - self._tail), self._page)
+        request.freed = max(request.freed, freed)
+
+    def _decode(self, request: _Request, start: int, total: int) -> None:
+        """Free what leaves the window while outputs are computed; the first step frees nothing."""
+        ahead = self._window + DECODE_INTERVAL
+        before = max(start, request.freed + ahead)
+        while before < total:
+            self._free(request, before)
+            before = max(before + 1, request.freed + ahead)
+
+    def _insert(self, request: _Request, end: int) -> None:
+        """Add a request's first `end` units: live from `freed` on, also where the tree held them dead."""
+        tree, width, key = self._tree, self._width, request.key
+        stop, freed = end * width, request.freed * width
+        node, at = tree.walk(request.hit, key, stop)
+        if at < node.end:
+            node = tree.cut(node, at)
+        held, known = node, max(request.protected * width, freed)
+        while held.end > known and held.parent is not None:
+            above = held.parent
+            if not held.live:
+                if held.start < freed:
+                    tree.cut(held, freed)
+                held.live = True
+            held = above
+        if at < stop:
+            node = self._add_leaf(node, key, stop, freed)
+        tree.use(node)
+
+    def _add_leaf(self, parent: Node, key: bytes, stop: int, freed: int) -> Node:
+        """Add what is new as one leaf or several, cut where its window and its last begin, and at quanta."""
+        tree, start, quantum = self._tree, parent.end, self._quantum * self._width
+        cuts = {stop}
+        if stop > freed:
+            cuts |= {freed, max(freed, stop - self._last * self._width)}
+        if quantum != tree.page:
+            cuts.update(range(floor_to(start, quantum) + quantum, stop, quantum))
+        leaf = parent
+        for at in sorted(cuts):
+            if at > start:
+                leaf = tree.add(leaf, key, at, freed <= leaf.end < stop)
+        return leaf

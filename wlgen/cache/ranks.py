@@ -1,0 +1,131 @@
+"""Replay: requests, one after another, through one simulated prefix cache a DP rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from wlgen.cache.choice import new_cache
+from wlgen.cache.radix_window import CHUNK
+from wlgen.cache.rule import CacheRule, Ids, PrefixCache
+from wlgen.errors import error
+from wlgen.pages import ceil_to
+
+_UNSEEN = 1 << 31  # ids from here on are in no vocabulary
+_ONE = np.zeros(1, dtype=np.uint32)
+
+
+class Request(NamedTuple):
+    """One request. Lengths are tokens; ids has shape (prompt_len,).
+
+    output_ids: what it is known to answer, output_len of them; else outputs are ids of no vocabulary, since
+    they take room and no prompt has them. promised: the least and most cached_len that keep a set's promise,
+    None where nobody promises; bound: those that meet the spec's bound.
+    """
+
+    id: str
+    dp_rank: int
+    ids: Ids
+    output_len: int = 1
+    split: str = ""
+    output_ids: Ids | None = None
+    promised: tuple[int, int] | None = None
+    bound: tuple[int, int] | None = None
+    salt: str = ""
+
+
+class Replayed(NamedTuple):
+    """What the engine reports for one request: cached_len of prompt_len tokens."""
+
+    id: str
+    dp_rank: int
+    split: str
+    prompt_len: int
+    cached_len: int
+    promised: tuple[int, int] | None
+    bound: tuple[int, int] | None
+
+
+class Eviction(NamedTuple):
+    """Tokens that request `by` pushed out of a rank's cache, which request `of` had brought in."""
+
+    dp_rank: int
+    by: str
+    of: str
+    tokens: int
+
+
+class RankCaches:
+    """One cache for each rank that a request names. Each request ends before its rank's next one begins.
+
+    capacity: tokens a rank's cache holds, None for no limit. chunk: tokens of a prefill chunk.
+    """
+
+    def __init__(self, rule: CacheRule, *, capacity: int | None = None, chunk: int = CHUNK) -> None:
+        self.rule = rule
+        self.evictions: list[Eviction] = []
+        self._capacity = capacity
+        self._chunk = chunk
+        self._caches: dict[int, PrefixCache] = {}
+        self._inserted: dict[int, list[str]] = {}  # ids by the number of their insert, kept under a capacity
+        self._next_output = _UNSEEN
+
+    def replay(self, requests: Iterable[Request]) -> Iterator[Replayed]:
+        """Yield what is reported for each request, in order; modifies the ranks' caches.
+
+        WlgenError where a request alone needs more than the capacity.
+        """
+        for request in requests:
+            rank = request.dp_rank
+            cache = self._caches.get(rank)
+            if cache is None:
+                cache = self._caches[rank] = new_cache(self.rule, self._capacity, chunk=self._chunk)
+            if self._capacity is not None:
+                self._check_room(request, self._capacity)
+            match = cache.match(request.ids, salt=request.salt)
+            cache.insert(match, _ONE if request.output_len == 1 else self._outputs(request))
+            if self._capacity is not None:
+                self._note_evictions(cache, request)
+            yield Replayed(
+                id=request.id,
+                dp_rank=rank,
+                split=request.split,
+                prompt_len=len(request.ids),
+                cached_len=match.cached_len,
+                promised=request.promised,
+                bound=request.bound,
+            )
+
+    def held(self) -> dict[int, int]:
+        """Return the tokens of whole pages that each rank holds: without a capacity, its working set."""
+        return {rank: self._caches[rank].held_len for rank in sorted(self._caches)}
+
+    def check(self) -> None:
+        """Check the integrity of every cache; AssertionError says what does not hold."""
+        for cache in self._caches.values():
+            cache.check()
+
+    def _outputs(self, request: Request) -> Ids:
+        if request.output_ids is not None:
+            return request.output_ids
+        start, length = self._next_output, request.output_len
+        if start + length > 1 << 32:
+            start = _UNSEEN
+        self._next_output = start + length
+        return np.arange(start, start + length, dtype=np.uint32)
+
+    def _check_room(self, request: Request, capacity: int) -> None:
+        needed = ceil_to(len(request.ids) + request.output_len - 1, self.rule.page_size)
+        if needed > capacity:
+            expected = f"a capacity of at least {needed} tokens, for the prompt and outputs of {request.id}"
+            raise error("--capacity", expected=expected, found=str(capacity))
+
+    def _note_evictions(self, cache: PrefixCache, request: Request) -> None:
+        inserted = self._inserted.setdefault(request.dp_rank, [])
+        inserted.append(request.id)
+        self.evictions.extend(
+            Eviction(request.dp_rank, request.id, inserted[evicted.owner], evicted.tokens)
+            for evicted in cache.take_evicted()
+        )

@@ -1,0 +1,208 @@
+"""The rows of a set in the order an export wants, each file proved while it is read, no text decoded."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+from typing import TYPE_CHECKING
+
+import orjson
+
+from wlgen.errors import error
+from wlgen.exporters import FIELDS, Json, Portion, Prompt, Said
+from wlgen.workload.manifest import FileProof
+from wlgen.workload.opened import Workload, file_sha256
+from wlgen.workload.rows import OPTIONAL_KEYS, Row, Split, parse_row
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_REMEDY = "Rebuild the set with `wlgen build`."
+_READ_AHEAD = 1 << 26  # bytes, of all files that are open at once
+
+# Where a line of the set can be cut. No quote inside a text stands without a backslash before it, so none of
+# these can stand in one.
+_FIRST = b'"messages":[{"role":"'
+_CONTENT = b'","content":'
+_NEXT = b'"},{"role":"'
+_LAST = b'"}],"body_len":'
+_TYPES = {
+    name: {"int": int, "int | None": int, "tuple[Message, ...]": list}.get(Row.__annotations__[name], str)
+    for name in FIELDS
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetFile:
+    """One file of a set: its split, round, rank and proof."""
+
+    split: Split
+    round: int
+    rank: int
+    proof: FileProof
+
+
+def parse_line(line: bytes, *, place: str) -> Prompt:
+    """Return the prompt of a row's line, its texts cut out as they stand.
+
+    They are as `wlgen build` wrote them if the file has its sha256, which is known only at its end. A line of
+    another shape is decoded whole, and WlgenError says what is wrong with it.
+    """
+    start, end = line.find(_FIRST), line.rfind(_LAST)
+    try:
+        fields = orjson.loads(line[:start] + b'"messages":[]' + line[end + 3 :])
+        said = _said(line, start + len(_FIRST), end + 1)
+    except ValueError:
+        fields = None
+    if start < 0 or not isinstance(fields, dict) or not _typed(fields):
+        return Prompt.of(parse_row(line, place=place))
+    return Prompt(**fields | {"messages": said})
+
+
+def _typed(fields: dict[str, object]) -> bool:
+    wanted = {name: kind for name, kind in _TYPES.items() if name in fields or name not in OPTIONAL_KEYS}
+    return {name: type(value) for name, value in fields.items()} == wanted
+
+
+def _said(line: bytes, start: int, end: int) -> tuple[Said, ...]:
+    """Cut the messages out of line[start:end], which begins in the first role; ValueError where it cannot."""
+    view, said = memoryview(line), []
+    while True:
+        opening = line.index(_CONTENT, start, end) + len(_CONTENT)
+        role = line[start : opening - len(_CONTENT)].decode()
+        # One byte is looked for ten times as fast, and a text of the set has no brace.
+        more = line.find(b"{", opening, end) >= 0
+        closing = line.find(_NEXT, opening, end) + 1 if more else 0
+        said.append(Said(role, Json(view[opening : closing or end])))
+        if not closing:
+            return tuple(said)
+        start = closing - 1 + len(_NEXT)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What has been read of one split and rank; becomes its Portion."""
+
+    rows: int = 0
+    output_lens: set[int] = field(default_factory=set)
+    least_cached: int = sys.maxsize
+    most_cached: int = 0
+
+    def add(self, prompt: Prompt) -> None:
+        self.rows += 1
+        self.output_lens.add(prompt.output_len)
+        self.least_cached = min(self.least_cached, prompt.cached_len)
+        self.most_cached = max(self.most_cached, prompt.cached_len)
+
+
+class SetReader:
+    """Reads the files of a set, in the order split, then rank; counts what it read.
+
+    Its threads, which `close` ends, begin to hash the files at once: that takes as long as all the rest.
+    """
+
+    def __init__(
+        self, workload: Workload, files: Sequence[SetFile], progress: Callable[[int, int], None]
+    ) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._found = {f: self._pool.submit(file_sha256, workload.folder / f.proof.path) for f in files}
+        self._workload = workload
+        self._files = files
+        self._progress = progress
+        self._tallies = {(f.split, f.round, f.rank): _Tally() for f in files}
+        self._done, self._total = 0, sum(f.proof.rows for f in files)
+        self._proved = 0
+        self._buffer = max(1 << 16, _READ_AHEAD // len({f.rank for f in files}))
+
+    def close(self) -> None:
+        """Stop hashing."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def prompts(self, *, apart: bool, by_time: bool, ids: bool) -> Iterator[Prompt]:
+        """Yield the rows part by part: rank by rank if apart, else the ranks in turn, or by their times.
+
+        WlgenError where a file is not that of the manifest, at the latest when its last row has been taken.
+        """
+        ids_of = _recall(self._workload, sorted({f.round for f in self._files})) if ids else None
+        for part in dict.fromkeys((f.split, f.round) for f in self._files):
+            sources = [self._rows(f) for f in self._files if (f.split, f.round) == part]
+            ordered = chain.from_iterable(sources) if apart else in_turn(sources)
+            if by_time and not apart and part[0] == "formal":
+                ordered = heapq.merge(*sources, key=lambda prompt: prompt.timestamp_ms or 0)
+            for prompt in ordered:
+                self._tallies[prompt.split, prompt.round, prompt.dp_rank].add(prompt)
+                self._done += 1
+                self._progress(self._done, self._total)
+                yield replace(prompt, ids=ids_of(prompt)) if ids_of else prompt
+
+    def portions(self) -> list[Portion]:
+        """Return what was read; every file must have been proved."""
+        if self._proved != len(self._files):
+            raise AssertionError("an exporter left rows unread, so their files are not proved")
+        return [
+            Portion(
+                split=split,
+                round=round_,
+                dp_rank=rank,
+                rows=tally.rows,
+                output_lens=tuple(sorted(tally.output_lens)),
+                cached_lens=(tally.least_cached, tally.most_cached),
+            )
+            for (split, round_, rank), tally in self._tallies.items()
+            if tally.rows
+        ]
+
+    def _rows(self, file: SetFile) -> Iterator[Prompt]:
+        path = self._workload.folder / file.proof.path
+
+        def prompt(number: int, line: bytes) -> Prompt:
+            place = f"{path}:{number}"
+            found = parse_line(line, place=place)
+            here, there = (file.split, file.round, file.rank), (found.split, found.round, found.dp_rank)
+            if here != there:
+                expected, of = (
+                    f"{split}, round {round_}, rank {rank}" for split, round_, rank in (here, there)
+                )
+                raise error(place, expected=f"a row of {expected}", found=of, remedy=_REMEDY)
+            return found
+
+        try:
+            with path.open("rb", buffering=self._buffer) as lines:
+                # map keeps no prompt or line while it waits: hundreds of files may be open at once.
+                yield from map(prompt, count(1), lines)
+        except OSError as failure:
+            found = failure.strerror or str(failure)
+            raise error(str(path), expected="a readable file of the set", found=found) from failure
+        if self._found[file].result() != file.proof.sha256:
+            expected = f"sha256 {file.proof.sha256}"
+            raise error(str(path), expected=expected, found="other bytes", remedy=_REMEDY)
+        self._proved += 1
+
+
+def in_turn(sources: Iterable[Iterator[Prompt]]) -> Iterator[Prompt]:
+    """Yield the first prompt of each source, then the second of each, and so on."""
+    waiting = deque(sources)
+    while waiting:
+        source = waiting.popleft()
+        for prompt in source:
+            yield prompt
+            waiting.append(source)
+            break
+
+
+def _recall(workload: Workload, rounds: Sequence[int]) -> Callable[[Prompt], NDArray[np.uint32]]:
+    from wlgen.build.recall import Recall  # noqa: PLC0415 (half the time of a small export; most forms do without)
+
+    recall = Recall(workload, rounds)
+
+    def ids(prompt: Prompt) -> NDArray[np.uint32]:
+        composed = recall.composed(prompt.split, prompt.dp_rank, prompt.prompt_sha256)
+        return recall.encoded(prompt.row()) if composed is None else composed
+
+    return ids

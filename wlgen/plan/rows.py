@@ -1,0 +1,174 @@
+"""The plan: what each request must be, in integers, before any text exists. All quantities are tokens.
+
+head | shared pages ............ | unique part ......... | tail
+     |<------------- body_len ------------------------->|
+|<--- shared_len -------------->|
+|<--- prompt_len -------------------------------------------->|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from wlgen.encodings import Framing
+from wlgen.spec.model import Spec
+from wlgen.streams import Coordinates
+from wlgen.workload.manifest import Bound, Promises
+from wlgen.workload.rows import SPLITS, Split
+
+File: TypeAlias = tuple[Split, int, int]
+"""A file of rows: split, rank, round."""
+
+LEAD = 2  # tokens of a stream that plan and compose keep for themselves: the lead and what follows it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A run of tokens from the start of one stream.
+
+    stream: the stream's coordinates. ordinal: its place among the streams that begin at the same point,
+    which picks its lead. kind: a prefix of a group's rows; a block of a trace's; a row's own part, which
+    the task writes with its instruction; or a message of a conversation, which is text only.
+    """
+
+    stream: Coordinates
+    ordinal: int
+    tokens: int
+    kind: Literal["prefix", "block", "own", "message"]
+
+    @property
+    def kept(self) -> bool:
+        """Whether other rows have the same tokens, so that it is composed once."""
+        return self.kind in ("prefix", "block")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePlan:
+    """One message: its role and the segments of its content, in order."""
+
+    role: str
+    segments: tuple[Segment, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the message's content."""
+        return sum(segment.tokens for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPlan:
+    """One request in integers; the fields are those of Row, with segments for text.
+
+    passage_len: the output that the task's text prepares for. task: the class whose task writes it.
+    """
+
+    id: str
+    split: Split
+    dp_rank: int
+    group: str
+    round: int
+    messages: tuple[MessagePlan, ...]
+    prompt_len: int
+    shared_len: int
+    cached_len: int
+    output_len: int
+    request_class: str | None = None
+    session: str | None = None
+    turn: int | None = None
+    timestamp_ms: int | None = None
+    cached_len_recorded: int | None = None
+    passage_len: int
+    task: int
+    bound: Bound
+
+    @property
+    def body_len(self) -> int:
+        """Tokens of the message text."""
+        return sum(message.tokens for message in self.messages)
+
+
+class RowSource(Protocol):
+    """Where the rows of a plan come from: drawn from the spec, or read from a trace."""
+
+    @property
+    def chained(self) -> bool:
+        """Whether a message of any row may have more than one segment."""
+        ...
+
+    def count(self, split: Split, rank: int, round_: int) -> int:
+        """Return the rows of a split on one rank in one round."""
+        ...
+
+    def rows(self, split: Split, rank: int, round_: int) -> Iterator[RowPlan]:
+        """Yield them in the order of their file, each the same whatever the counts."""
+        ...
+
+    def ordinals(self) -> tuple[int, int]:
+        """Return bounds of every segment's ordinal, the least and the greatest.
+
+        Streams that begin at one point have ordinals of their own.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Every row of a workload as integers. frame: the framing of a conversation's roles."""
+
+    spec: Spec
+    frame: Callable[[tuple[str, ...]], Framing]
+    source: RowSource
+    promises: Promises
+
+    @property
+    def head_len(self) -> int:
+        """Tokens of the framing in front of the body, which every prompt shares."""
+        return len(self.frame(("user",)).ids[0])
+
+    def count(self, split: Split, rank: int, round_: int = 0) -> int:
+        """Return the rows of a split on one rank in one round."""
+        return self.source.count(split, rank, round_)
+
+    def rows(self, split: Split, rank: int, round_: int = 0) -> Iterator[RowPlan]:
+        """Yield a split's rows on one rank in one round, in the order of their file."""
+        return self.source.rows(split, rank, round_)
+
+    def files(self) -> Iterator[File]:
+        """Yield (split, rank, round) of each file in the order they are sent; seeds are sent once."""
+        ranks = range(self.spec.dp_ranks)
+        yield from (("seed", rank, 0) for rank in ranks)
+        for round_ in range(self.spec.rounds):
+            yield from ((split, rank, round_) for split in SPLITS[1:] for rank in ranks)
+
+    def counts(self) -> dict[str, dict[str, Any]]:
+        """Return the rows of each split in one round, as the manifest keeps them."""
+        per_rank = {s: [self.count(s, rank) for rank in range(self.spec.dp_ranks)] for s in SPLITS}
+        return {s: {"rows": sum(counts), "per_rank": counts} for s, counts in per_rank.items()}
+
+
+def row_id(split: str, rank: int, index: int, round_: int) -> str:
+    """Return a row's id, unique in the workload."""
+    return f"{split}-r{rank:02d}-{index:06d}" + (f"-k{round_}" if round_ else "")
+
+
+def sibling(kind: str, place: int, round_: int) -> int:
+    """Return the ordinal of a stream among those that begin at the same point.
+
+    It depends on nothing that may grow (counts, rounds): formal rows of round 0 count up from the front,
+    all others down from the back, where later rounds of formal rows have every other place.
+    """
+    if kind == "formal":
+        return place if round_ == 0 else -1 - 2 * _spread(place, round_ - 1)
+    lane = ("branch", "seed", "check").index(kind)
+    return -1 - (2 * (3 * (_spread(place, round_) if kind == "check" else place) + lane) + 1)
+
+
+def _spread(place: int, round_: int) -> int:
+    """Map (place, round) one to one to the counting numbers: three rounds a level, a quarter of it each."""
+    level, lane = divmod(round_, 3)
+    spread = 4 * place + lane
+    for _ in range(level):
+        spread = 4 * spread + 3
+    return spread

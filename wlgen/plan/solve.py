@@ -1,0 +1,77 @@
+"""From a spec to its plan: the least shared prefix that keeps each bound, or the reason why none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wlgen.encodings import Encoding, Framing
+from wlgen.errors import WlgenError
+from wlgen.plan import refusals
+from wlgen.plan.drawn import Population
+from wlgen.plan.request_class import RequestClass, chain_of
+from wlgen.plan.rows import Plan
+from wlgen.plan.traced import TraceRows
+from wlgen.spec.lengths import longest
+from wlgen.spec.model import Requests, Spec
+from wlgen.workload.manifest import Promises
+
+Frame = Callable[[tuple[str, ...]], Framing]
+
+
+def solve(spec: Spec, encoding: Encoding, least_own: Callable[[int, int], int]) -> Plan:
+    """Return the plan of a spec; WlgenError says why none exists, in pages and tokens, and what would do.
+
+    least_own: tokens of its own that a check or formal row needs, given its class's number and output_len.
+    """
+    if spec.trace is not None:
+        trace = TraceRows(spec, encoding.frame)
+        return Plan(spec=spec, frame=encoding.frame, source=trace, promises=trace.promises())
+    classes = tuple(_class(spec, number, encoding.frame, least_own) for number in range(len(spec.requests)))
+    _raise([problem for of in classes for problem in refusals.of_class(spec, of)])
+    population = Population(spec, classes, encoding.frame)
+    _raise([problem for of in classes for problem in refusals.of_rows(spec, of, population.table)])
+    return Plan(spec=spec, frame=encoding.frame, source=population, promises=_promises(spec, population))
+
+
+def _raise(failures: list[WlgenError]) -> None:
+    if failures:
+        raise WlgenError(*(problem for failure in failures for problem in failure.problems))
+
+
+def _promises(spec: Spec, population: Population) -> Promises:
+    """Return the three promises of the formal rows, as ratios of prompt_len."""
+    cached = prompt = 0
+    least, asked = 1.0, 0.0
+    for number, prompt_len, cached_len in population.reuse():
+        cached, prompt = cached + cached_len, prompt + prompt_len
+        least = min(least, cached_len / prompt_len)
+        asked += _configured(spec.requests[number], prompt_len) * prompt_len
+    first = spec.requests[0].cached
+    alike = len(spec.requests) == 1 and (first.min_ratio or first.aggregate) is not None
+    configured = _configured(spec.requests[0], 1) if alike else asked / prompt
+    return Promises(configured=configured, aggregate=cached / prompt, per_request_min=least)
+
+
+def _configured(requests: Requests, prompt_len: int) -> float:
+    """Return the bound that a class names, as a ratio of prompt_len."""
+    cached = requests.cached
+    ratio = cached.min_ratio if cached.min_ratio is not None else cached.aggregate
+    return float(ratio) if ratio is not None else (cached.tokens or cached.max_tokens or 0) / prompt_len
+
+
+def _class(spec: Spec, number: int, frame: Frame, least_own: Callable[[int, int], int]) -> RequestClass:
+    requests = spec.requests[number]
+    levels = requests.prefix.chain if requests.cached.warm or requests.cached.cold else []
+    in_system = bool(levels) and requests.prefix.message == "system"
+    framing = frame(("system", "user") if in_system else ("user",))
+    path = ("requests", number) if requests.name else ("requests",)
+    most = longest(requests.body_len) + framing.tokens
+    return RequestClass(
+        number=number,
+        requests=requests,
+        path=path,
+        rule=spec.cache,
+        framing=framing,
+        chain=chain_of(levels, spec.cache, sum(map(len, framing.ids[:-1])), most),
+        least_own=lambda output_len: least_own(number, output_len),
+    )

@@ -1,0 +1,217 @@
+"""The table: the integers of every formal row of a round, drawn from the spec, before any row is planned.
+
+Row n is the same whatever the number of rows: growing `formal` adds rows and changes none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wlgen.plan.request_class import RequestClass
+from wlgen.spec.lengths import draw
+from wlgen.spec.model import Spec
+from wlgen.spec.popularity import chosen
+from wlgen.streams import permutation, words
+
+Column: TypeAlias = NDArray[np.int64]
+Path: TypeAlias = tuple[int, ...]
+"""A prefix: the class, then the group at each level of the chain."""
+Node: TypeAlias = tuple[Path, int]
+"""Where rows leave what they share: the prefix down to the level they leave, and their shared_len."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Columns of shape (rows,), one entry a formal row, in the order of generation.
+
+    place: the row's index on its rank. number: its place among the rows of its node. session, turn: of a
+    conversation; turn is 0 elsewhere. orders: for each rank, its rows in the order of the file.
+    """
+
+    rank: Column
+    place: Column
+    request_class: Column
+    body_len: Column
+    output_len: Column
+    shared_len: Column
+    cached_len: Column
+    session: Column
+    turn: Column
+    number: list[int]
+    paths: list[Path]
+    nodes: list[Node]
+    orders: list[list[int]]
+
+
+def tabulate(spec: Spec, classes: tuple[RequestClass, ...]) -> Table:
+    """Return the table of a spec's formal rows."""
+    total = spec.splits.formal.rows(spec.dp_ranks)
+    session = classes[0].requests.session
+    turns = session.turns if session else 1
+    unit, turn = np.divmod(np.arange(total), turns)
+    which = _classes(spec, unit)
+    rank, groups = _groups(spec, classes, unit, which)
+    place = running(rank)
+    nth = running(which)  # in its class, so that lists of lengths are taken in order
+    body_len, output_len = (_lengths(spec, classes, which, nth, part) for part in ("body_len", "output_len"))
+    shared_len, cached_len = _depths(classes, which, body_len, output_len, rank)
+    paths = [(int(c), *g[: len(classes[c].levels)]) for c, g in zip(which, groups.tolist(), strict=True)]
+    nodes = [node(classes[p[0]], p, s) for p, s in zip(paths, shared_len.tolist(), strict=True)]
+    table = Table(
+        rank=rank,
+        place=place,
+        request_class=which,
+        body_len=body_len,
+        output_len=output_len,
+        shared_len=shared_len,
+        cached_len=cached_len,
+        session=unit,
+        turn=turn,
+        number=_numbers(nodes) if session is None else unit.tolist(),
+        paths=paths,
+        nodes=nodes,
+        orders=[],
+    )
+    table.orders.extend(_order(spec, table, r) for r in range(spec.dp_ranks))
+    return table
+
+
+def running(keys: Column) -> Column:
+    """Return for each entry how many before it have the same key."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(keys) else np.zeros(0, np.int64)
+    counts = np.diff(np.r_[starts, len(keys)])
+    result = np.empty(len(keys), dtype=np.int64)
+    result[order] = np.arange(len(keys)) - np.repeat(starts, counts)
+    return result
+
+
+def node(of: RequestClass, path: Path, shared_len: int) -> Node:
+    """Return where a row of this prefix and depth leaves it; ((), 0) where it shares the framing alone."""
+    left = shared_len - of.offset
+    if left <= 0:
+        return ((), 0)
+    for depth, tokens in enumerate(of.chain, 2):
+        if tokens is None or left <= tokens:
+            return (path[:depth], shared_len)
+        left -= tokens
+    return (path, shared_len)
+
+
+def _classes(spec: Spec, unit: Column) -> Column:
+    """Return each row's class: exactly as counted, or drawn by weight."""
+    counts = [r.count for r in spec.requests]
+    if counts[0] is not None:
+        exact = np.repeat(np.arange(len(counts)), [c or 0 for c in counts])
+        return exact[permutation(("class", spec.random_seed), len(exact))]
+    if len(counts) == 1:
+        return np.zeros(len(unit), dtype=np.int64)
+    return chosen([r.weight or 0 for r in spec.requests], words(("class", spec.random_seed), len(unit)))
+
+
+def _groups(
+    spec: Spec, classes: tuple[RequestClass, ...], unit: Column, which: Column
+) -> tuple[Column, NDArray[np.int64]]:
+    """Return each row's rank, and its group at each level, shape (rows, levels)."""
+    ranks = spec.dp_ranks
+    rank = unit % ranks
+    groups = np.zeros((len(unit), max((len(c.levels) for c in classes), default=0)), dtype=np.int64)
+    for of in classes:
+        mine, before = which == of.number, 1
+        for depth, level in enumerate(of.levels):
+            if level.shared_by == "rank":
+                groups[mine, depth] = rank[mine]
+            elif level.groups:
+                stream = ("group", spec.random_seed, of.number, depth)
+                in_turn = unit // (1 if level.ranks == "one" else ranks) // before % level.groups
+                if level.popularity is None:
+                    groups[mine, depth] = in_turn[mine]
+                else:
+                    drawn = chosen(level.popularity.of(level.groups), words(stream, len(unit)))
+                    groups[mine, depth] = drawn[unit][mine]
+                before *= level.groups
+                if level.ranks == "one":
+                    rank = np.where(mine, groups[:, depth] % ranks, rank)
+    return rank, groups
+
+
+def _lengths(spec: Spec, classes: tuple[RequestClass, ...], which: Column, nth: Column, part: str) -> Column:
+    lengths = np.zeros(len(which), dtype=np.int64)
+    for of in classes:
+        mine = which == of.number
+        length: Any = getattr(of.requests, part)
+        drawn = draw(length, (part, spec.random_seed, of.number), int(mine.sum()))
+        lengths[mine] = drawn[nth[mine]]
+    return lengths
+
+
+def _depths(
+    classes: tuple[RequestClass, ...], which: Column, body_len: Column, output_len: Column, rank: Column
+) -> tuple[Column, Column]:
+    """Return shared_len and cached_len of each row, once its prefix is held."""
+    shared = np.zeros(len(which), dtype=np.int64)
+    cached = np.zeros(len(which), dtype=np.int64)
+    for of in classes:
+        mine = np.flatnonzero(which == of.number)
+        if of.requests.cached.aggregate is not None:
+            ratio = of.requests.cached.aggregate
+            shared[mine] = spread(of, ratio, body_len[mine], output_len[mine], rank[mine])
+        else:
+            lengths, inverse = np.unique(body_len[mine], return_inverse=True)
+            shared[mine] = np.array([of.shared_len(int(n)) for n in lengths], dtype=np.int64)[inverse]
+        pairs, inverse = np.unique(np.c_[body_len[mine], shared[mine]], axis=0, return_inverse=True)
+        by_pair = np.array([of.cached_len(int(b), int(s)) for b, s in pairs], dtype=np.int64)
+        cached[mine] = by_pair[inverse.reshape(-1)]
+    return shared, cached
+
+
+def spread(of: RequestClass, ratio: Fraction, body_len: Column, output_len: Column, rank: Column) -> Column:
+    """Return shared_len of each row, so that each rank's sum stays nearest the ratio, row after row."""
+    quantum = of.rule.hit_quantum
+    owed: defaultdict[int, int] = defaultdict(int)  # in 1 / denominator tokens
+    best = cache(of.best)
+    shared = np.empty(len(body_len), dtype=np.int64)
+    rows = zip(body_len.tolist(), output_len.tolist(), rank.tolist(), strict=True)
+    for i, (length, output, at) in enumerate(rows):
+        owed[at] += ratio.numerator * of.prompt_len(length)
+        step = quantum * ratio.denominator
+        quanta = max(0, (2 * owed[at] + step) // (2 * step))
+        asked = of.rule.least_shared_len(min(quanta * quantum, best(length, output)))
+        shared[i] = max(of.offset + of.in_system, asked)  # a system message has a token at least
+        owed[at] -= of.cached_len(length, int(shared[i])) * ratio.denominator
+    return shared
+
+
+def _numbers(keys: list[Any]) -> list[int]:
+    """Return for each entry how many before it have the same key."""
+    seen: defaultdict[Any, int] = defaultdict(int)
+    numbers = []
+    for key in keys:
+        numbers.append(seen[key])
+        seen[key] += 1
+    return numbers
+
+
+def _order(spec: Spec, table: Table, rank: int) -> list[int]:
+    """Return a rank's rows in the order of its file."""
+    rows: list[int] = np.flatnonzero(table.rank == rank).tolist()
+    if spec.requests[0].session:
+        rows.sort(key=lambda n: (table.turn[n], table.place[n]))
+    if spec.order == "shuffled":
+        return [rows[i] for i in permutation(("order", spec.random_seed, rank), len(rows)).tolist()]
+    if spec.order == "group":
+        rows.sort(key=lambda n: table.paths[n])
+    elif spec.order == "interleaved":
+        within = dict(zip(rows, _numbers([table.paths[n] for n in rows]), strict=True))
+        rows.sort(key=lambda n: (within[n], table.paths[n]))
+    elif spec.order == "short_to_long":
+        rows.sort(key=lambda n: table.body_len[n])
+    return rows

@@ -1,0 +1,252 @@
+"""Rows of a trace: prompts of the trace's lengths that share what its block chains share, block for block.
+
+|<- block 0, 512 tokens ->|<- block 1 ->| ... |<- last block ->|
+head | body ...................................................... | tail
+
+A block is a stream of its own, named by its chain, so that two rows share exactly the blocks that they have
+in common from the start.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated
+
+import orjson
+from pydantic import ConfigDict, Field, ValidationError
+
+from wlgen.encodings import Framing
+from wlgen.errors import Problem, WlgenError, error
+from wlgen.pages import ceil_to
+from wlgen.plan.predict import Predictor
+from wlgen.plan.rows import MessagePlan, RowPlan, Segment, row_id, sibling
+from wlgen.spec.inputs import own_name
+from wlgen.spec.model import Spec, Tokens, Trace
+from wlgen.strict.model import Strict
+from wlgen.workload.manifest import Bound, Promises
+from wlgen.workload.rows import Split
+
+MOST_PROBLEMS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRow:
+    """One line of a trace. blocks: the number of each block's chain; places: of each among its siblings."""
+
+    timestamp_ms: int
+    prompt_len: int
+    output_len: int
+    blocks: tuple[int, ...]
+    places: tuple[int, ...]
+
+
+class TraceRows:
+    """The formal rows of a trace, in its order, given to the ranks in turn."""
+
+    chained = True
+
+    def __init__(self, spec: Spec, frame: Callable[[tuple[str, ...]], Framing]) -> None:
+        self._spec = spec
+        self._frame = frame
+        self._framing = frame(("user",))
+
+    @cached_property
+    def lines(self) -> list[TraceRow]:
+        """The rows of the trace that the spec takes."""
+        trace, total = self._spec.trace, self._spec.splits.formal.total or 0
+        if trace is None:
+            return []
+        content = self._spec.inputs[trace.path]
+        place = self._spec.at("requests", "trace")
+        return read_trace(trace, content, place, self._framing.tokens + 1)[:total]
+
+    def count(self, split: Split, rank: int, round_: int) -> int:
+        """Return the rows of a split on one rank: formal rows only."""
+        del round_
+        return len(range(rank, len(self.lines), self._spec.dp_ranks)) if split == "formal" else 0
+
+    def rows(self, split: Split, rank: int, round_: int) -> Iterator[RowPlan]:
+        """Yield a rank's rows in the trace's order."""
+        for index in range(self.count(split, rank, round_)):
+            n = index * self._spec.dp_ranks + rank
+            shared_len, cached_len = self._reuse[n]
+            yield replace(self._row(n, round_), shared_len=shared_len, cached_len=cached_len)
+
+    def ordinals(self) -> tuple[int, int]:
+        """Return bounds of every segment's ordinal, the least and the greatest."""
+        most = max((place for line in self.lines for place in line.places), default=0)
+        found = [sibling("formal", most, round_) for round_ in range(self._spec.rounds)]
+        return min(0, *found), max(found)
+
+    def promises(self) -> Promises:
+        """Return the promises: no bound, and what each row finds of the rows before it."""
+        cached = [cached for _, cached in self._reuse]
+        prompts = [line.prompt_len for line in self.lines]
+        least = min(c / p for c, p in zip(cached, prompts, strict=True))
+        return Promises(configured=0.0, aggregate=sum(cached) / sum(prompts), per_request_min=least)
+
+    def _row(self, n: int, round_: int) -> RowPlan:
+        """Return a row before its reuse is known."""
+        line = self.lines[n]
+        index, rank = divmod(n, self._spec.dp_ranks)
+        return RowPlan(
+            id=row_id("formal", rank, index, round_),
+            split="formal",
+            dp_rank=rank,
+            group=f"b{line.blocks[0]:06d}",
+            round=round_,
+            messages=(MessagePlan(role="user", segments=self._segments(line, round_)),),
+            prompt_len=line.prompt_len,
+            shared_len=0,
+            cached_len=0,
+            output_len=line.output_len,
+            timestamp_ms=line.timestamp_ms,
+            passage_len=line.output_len,
+            task=0,
+            bound=Bound(),
+        )
+
+    def _segments(self, line: TraceRow, round_: int) -> tuple[Segment, ...]:
+        """Return a row's blocks; the head takes the place of the first tokens, the tail that of the last."""
+        size = self._spec.trace.block_size if self._spec.trace else 0
+        head, tail = len(self._framing.ids[0]), len(self._framing.ids[-1])
+        stop = line.prompt_len - tail
+        segments = []
+        for number, (block, place) in enumerate(zip(line.blocks, line.places, strict=True)):
+            start, end = max(head, number * size), min(stop, (number + 1) * size)
+            if end > start:
+                stream = ("block", block) if not round_ else ("block", block, round_)
+                ordinal = sibling("formal", place, round_)
+                segments.append(Segment(stream=stream, ordinal=ordinal, tokens=end - start, kind="block"))
+        return tuple(segments)
+
+    @cached_property
+    def _reuse(self) -> list[tuple[int, int]]:
+        """For each row, the tokens it shares with an earlier one of its rank, and what it finds cached."""
+        ranks = self._spec.dp_ranks
+        predictors = [Predictor(self._spec.cache, self._frame) for _ in range(ranks)]
+        held = [_Held() for _ in range(ranks)]
+        reuse = []
+        for n in range(len(self.lines)):
+            row, rank = self._row(n, 0), n % ranks
+            shared_len = held[rank].shared_len(row, len(self._framing.ids[0]))
+            reuse.append((shared_len, predictors[rank].send(row)))
+        return reuse
+
+
+class _Held:
+    """The blocks that the rows of one rank have sent, and how much of each."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[int, int] = {}
+        self._prompts: set[tuple[int, int]] = set()
+
+    def shared_len(self, row: RowPlan, head_len: int) -> int:
+        """Return the longest token prefix that a row shares with an earlier one, then take its blocks."""
+        end = shared = head_len
+        alive = bool(self._prompts)
+        block = -1
+        for segment in row.messages[0].segments:
+            block = int(segment.stream[1])
+            before = self._tokens.get(block, 0)
+            shared = end + min(before, segment.tokens) if alive else shared
+            alive = alive and before >= segment.tokens
+            self._tokens[block] = max(before, segment.tokens)
+            end += segment.tokens
+        prompt = (block, row.prompt_len)
+        repeated = prompt in self._prompts
+        self._prompts.add(prompt)
+        return row.prompt_len if repeated else shared
+
+
+def read_trace(trace: Trace, content: bytes, place: str, least_len: int) -> list[TraceRow]:
+    """Return the rows that the spec takes of a Mooncake trace; WlgenError lists what is wrong, line by line.
+
+    content: the file's bytes. place: what messages call the trace. least_len: tokens of the shortest prompt,
+    which the framing and one token fill.
+    """
+    rows: list[TraceRow] = []
+    problems: list[Problem] = []
+    blocks, name = _Blocks(), own_name(trace.path)
+    before: float = 0
+    for number, text in enumerate(content.splitlines(), 1):
+        if len(rows) == trace.limit or len(problems) >= MOST_PROBLEMS:
+            break
+        try:
+            line = _line(text, f"{name}:{number}", trace, least_len)
+            if line.timestamp < before:
+                expected = f"a timestamp of at least {before:g}, the one above it"
+                raise error(f"{name}:{number}", expected=expected, found=f"{line.timestamp:g}")
+        except WlgenError as failure:
+            problems += failure.problems
+            continue
+        before = line.timestamp
+        if trace.max_len is None or line.input_length <= trace.max_len:
+            rows.append(blocks.row(line, trace))
+    if problems:
+        raise WlgenError(*problems)
+    if not rows:
+        raise error(place, expected="rows", found="none", remedy="Raise max_len, or give another trace.")
+    return rows
+
+
+class _Line(Strict):
+    """A line of a Mooncake trace; other keys are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    timestamp: Annotated[float | int, Field(ge=0)]
+    input_length: Tokens
+    output_length: Tokens
+    hash_ids: list[int]
+
+
+def _line(text: bytes, place: str, trace: Trace, least_len: int) -> _Line:
+    try:
+        line = _Line.model_validate(orjson.loads(text))
+    except orjson.JSONDecodeError as failure:
+        raise error(place, expected="a JSON object a line", found=str(failure)) from failure
+    except ValidationError as failure:
+        first = failure.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        expected = "timestamp, input_length, output_length and hash_ids"
+        raise error(f"{place} {where}", expected=expected, found=first["msg"]) from failure
+    if line.input_length < least_len:
+        expected = f"an input_length of at least {least_len}, the framing and one token"
+        raise error(place, expected=expected, found=str(line.input_length))
+    blocks = ceil_to(line.input_length, trace.block_size) // trace.block_size
+    if len(line.hash_ids) != blocks:
+        expected = f"{blocks} hash_ids for {line.input_length} tokens in blocks of {trace.block_size}"
+        remedy = "Check block_size."
+        raise error(place, expected=expected, found=str(len(line.hash_ids)), remedy=remedy)
+    return line
+
+
+class _Blocks:
+    """Numbers blocks by their chains: the same hash id behind other blocks is another block."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, int], tuple[int, int]] = {}
+        self._children: Counter[int] = Counter()
+
+    def row(self, line: _Line, trace: Trace) -> TraceRow:
+        """Return the row of a line, its new blocks numbered in the order in which they appear."""
+        blocks, places, parent = [], [], -1
+        for hash_id in line.hash_ids:
+            key = (parent, hash_id)
+            if key not in self._numbers:
+                self._numbers[key] = (len(self._numbers), self._children[parent])
+                self._children[parent] += 1
+            parent, place = self._numbers[key]
+            blocks.append(parent)
+            places.append(place)
+        return TraceRow(
+            timestamp_ms=int(Fraction(str(line.timestamp)) * Fraction(str(trace.time_scale or 1))),
+            prompt_len=line.input_length,
+            output_len=line.output_length,
+            blocks=tuple(blocks),
+            places=tuple(places),
+        )

@@ -1,0 +1,76 @@
+"""The rehearsal: an OpenAI-compatible server on loopback whose prefix caches are wlgen's cache rules.
+
+Nothing is computed: prompts are matched and inserted as the rule says, answers are filler, and time follows
+a stated model. It exists so that a whole pipeline can be walked before an accelerator is booked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wlgen.cache.rule import CacheRule
+from wlgen.rehearse.faults import Faults
+
+Ids: TypeAlias = NDArray[np.uint32]
+
+SIMULATION = "wlgen-rehearse-simulation"  # the mark on each answer, stream event and page
+NOTICE = "This is a simulation by wlgen rehearse: no model runs, and its times are not a measurement."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeModel:
+    """How long simulated work takes.
+
+    A rank prefills one request at a time, its uncached tokens at prefill_rate tokens a second, and runs at
+    most `running` requests at once, each decoding decode_rate tokens a second whatever the others do.
+    """
+
+    prefill_rate: float = 20_000.0
+    decode_rate: float = 50.0
+    running: int = 16
+
+    def __str__(self) -> str:
+        return (
+            f"a rank prefills one request at a time at {self.prefill_rate:g} uncached tokens/s "
+            f"and runs at most {self.running}; each decodes {self.decode_rate:g} tokens/s"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is simulated. capacity: tokens a rank's cache holds, None for no limit.
+
+    api_key: what a request must carry as bearer token, None for none; never shown.
+    """
+
+    model: str
+    ranks: int
+    rule: CacheRule
+    times: TimeModel
+    faults: Faults
+    capacity: int | None = None
+    max_model_len: int = 1 << 20
+    api_key: str | None = field(default=None, repr=False)
+
+    def lines(self) -> list[str]:
+        """Say what is simulated, a line each."""
+        rule = self.rule
+        numbers = f"page {rule.page_size}, hit quantum {rule.hit_quantum}"
+        numbers += ", speculative" if rule.speculative else ""
+        numbers += f", sliding window {rule.sliding_window}" if rule.sliding_window else ""
+        held = "without limit" if self.capacity is None else f"of {self.capacity} tokens each"
+        return [
+            f"model: {self.model}",
+            f"cache rule: {rule.name} ({rule.engine}; {numbers}); {self.ranks} caches {held}",
+            f"time model: {self.times}",
+            f"faults: {self.faults}",
+        ]
+
+    @property
+    def engine(self) -> str:
+        """The engine whose API is spoken: the rule's."""
+        return self.rule.engine

@@ -1,0 +1,75 @@
+"""What a preparation knows beyond an audit: which seeds were answered, and whether the server still lives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from wlgen.audit.diagnosis import Diagnosis, Pair, diagnose
+from wlgen.cache.rule import CacheRule
+from wlgen.workload.rows import Row
+
+_MISSES = ("rank_not_seeded", "unpinned")  # what an audit concludes from checks that find nothing
+
+
+def causes(
+    pairs: Sequence[Pair],
+    rule: CacheRule,
+    *,
+    seeds: Sequence[Row],
+    pinned: bool,
+    restarted: bool,
+) -> list[Diagnosis]:
+    """Return the causes of rows that fell short, the surest first.
+
+    pairs: rows sent and what came back. seeds: those that were answered. pinned: whether pinning was
+    proved. restarted: whether the server is known to have restarted after the seeds.
+    """
+    found = diagnose(pairs, rule)
+    if restarted:
+        return [_restarted(len(pairs)), *found]
+    missed = {p.row.dp_rank for p in pairs if p.row.cached_len > 0 and p.result.cached_tokens == 0}
+    lost = missed & {row.dp_rank for row in seeds}
+    misses = [d for d in found if d.cause in _MISSES]
+    if not (misses and lost):
+        return found
+    rest = [d for d in found if d not in misses]
+    lost_seeds = [row for row in seeds if row.dp_rank in lost]
+    return [_lost(lost_seeds, rule, sum(d.rows for d in misses), pinned=pinned), *rest]
+
+
+def _lost(seeds: Sequence[Row], rule: CacheRule, rows: int, *, pinned: bool) -> Diagnosis:
+    tokens = Counter[int]()
+    for row in seeds:
+        tokens[row.dp_rank] += row.prompt_len
+    reasons = []
+    if not pinned:
+        reasons.append("pins are dropped on the way, so the seeds went elsewhere")
+    quantum = rule.hit_quantum
+    if any((row.prompt_len - 1) // quantum != row.shared_len // quantum for row in seeds):
+        reasons.append(
+            "the model is hybrid (sliding window, Mamba, DeepSeek-V4) and keeps state only where a prompt "
+            "ends, which for these seeds is not where the shared prefix ends (seed with `shape: short`)"
+        )
+    reasons += [
+        "prefix caching is off",
+        f"a rank's cache holds less than the {max(tokens.values())} tokens of its seeds",
+        "something emptied it meanwhile",
+    ]
+    shown = ", ".join(str(rank) for rank in sorted(tokens)[:16])
+    return Diagnosis(
+        cause="rank_not_seeded",
+        rows=rows,
+        evidence=f"rank {shown} answered its seeds, and checks there find 0 cached tokens: "
+        f"{', or '.join(reasons)}",
+        remedy="Look at the server's flags and log: prefix caching on, KV cache size, restarts, a router.",
+    )
+
+
+def _restarted(rows: int) -> Diagnosis:
+    return Diagnosis(
+        cause="server_restarted",
+        rows=rows,
+        evidence="the server's own count of requests is below what it has answered: it restarted",
+        remedy="Find out why in its log, then run `wlgen prepare` again: it seeds anew.",
+    )

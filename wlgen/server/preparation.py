@@ -1,0 +1,311 @@
+"""A preparation under way: flush, seeds, checks, and a stop at the first row that falls short.
+
+No formal row is sent from here. Each row is pinned to its rank; ranks go in parallel, the rows of one rank in
+turn. What was sent is in the journal before anything else happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from http import HTTPStatus
+from typing import TypeAlias
+
+from wlgen.audit.diagnosis import Pair
+from wlgen.audit.findings import Promised, findings_of
+from wlgen.encodings import Encoding
+from wlgen.errors import WlgenError, error
+from wlgen.readers import Result
+from wlgen.server.api import Server, unusable
+from wlgen.server.causes import causes
+from wlgen.server.journal import Journal
+from wlgen.server.outcome import Cost, Outcome, Wanted
+from wlgen.server.preflight import Preflight, row_prompt
+from wlgen.server.replies import Reply, RequestError
+from wlgen.workload.opened import Workload
+from wlgen.workload.rows import Finding, Row, Split
+
+Report: TypeAlias = Callable[[str], None]
+
+
+class NotHeldError(Exception):
+    """The server no longer holds what the journal says it was seeded with."""
+
+
+class Preparation:
+    """One preparation of one server, up to one start over: begin, then run, then the outcome is there."""
+
+    def __init__(
+        self,
+        *,
+        server: Server,
+        workload: Workload,
+        encoding: Encoding,
+        found: Preflight,
+        wanted: Wanted,
+        journal: Journal,
+        report: Report,
+    ) -> None:
+        nothing = not workload.files(("seed", "check"))
+        self.outcome = Outcome(proofs=found.proofs, omits_zero=found.omits_zero, nothing=nothing)
+        self._server = server
+        self._workload = workload
+        self._encoding = encoding
+        self._pinned = found.pinned
+        self._wanted = wanted
+        self._journal = journal
+        self._report = report
+        self._bound_of = cache(workload.manifest.bound_of)
+        self._warm = bool(workload.files(("seed",)))
+        self._round = min(workload.manifest.rounds or (0,)) if wanted.round is None else wanted.round
+        self._checks_alone = wanted.only == "check" or wanted.round is not None
+        self._pairs: list[Pair] = []
+        self._failures: list[WlgenError] = []
+        self._before: frozenset[str] = frozenset()  # rows the cache may hold since an earlier run
+        self._done: frozenset[str] = frozenset()  # rows that need not be sent again
+        self._served: int | None = None  # requests the server must have counted, if it is still the same
+
+    def begin(self, requests_before: int | None) -> bool:
+        """Say in the journal what is prepared; return whether an earlier run's seeds still count."""
+        history, manifest = self._journal.history, self._workload.manifest
+        was_prepared, served = history.prepared, history.requests
+        target = {
+            "set": manifest.name,
+            "spec_sha256": manifest.spec_sha256,
+            "url": self._server.url,
+            "model": self._server.model,
+            "engine": self._server.engine,
+        }
+        self._served = requests_before
+        self._write("begin", **target, requests=requests_before)
+        if self._wanted.round is not None:
+            self._require_seeds(restarted=fell(served, requests_before))
+            return True
+        if not (history.seeded or history.passed) or self._wanted.only == "check":
+            return False
+        reason = ""
+        if self._wanted.fresh:
+            reason = "--fresh"
+        elif history.failed:
+            reason = "the last run ended with a finding"
+        elif fell(served, requests_before):
+            reason = "the server restarted since the last run"
+        elif was_prepared and fell(requests_before, served):
+            reason = "the server served other requests since it was prepared, perhaps the formal rows"
+        elif not self._warm and history.sent != history.passed:
+            reason = "a check was under way when the last run ended"
+        if reason:
+            self.note(f"the journal's seeds and checks do not count: {reason}")
+            return False
+        if was_prepared and served is None:
+            self.note(
+                "the server shows no request count: if formal rows were sent since the last run, use --fresh"
+            )
+        self.note("an earlier run's seeds count: one check a rank shows whether the server still holds them")
+        return True
+
+    def _require_seeds(self, *, restarted: bool) -> None:
+        """Raise WlgenError where the journal does not show that the server holds the seeds of the ranks."""
+        history = self._journal.history
+        seeds = [row.id for row in self._workload.rows(("seed",), self._wanted.ranks)]
+        missing = [name for name in seeds if name not in history.seeded]
+        found = "the server restarted since" if restarted else ""
+        found = "a finding in the last run" if history.failed else found
+        if missing:
+            found = f"{len(seeds) - len(missing)} of {len(seeds)} answered by this server (not {missing[0]})"
+        if found and seeds:
+            remedy = "Run `wlgen prepare` without --round: it seeds, and checks the first round."
+            place = f"--round {self._round} {self._journal.path}"
+            raise error(place, expected="seeds that the server holds", found=found, remedy=remedy)
+
+    async def run(self, *, resumed: bool) -> None:
+        """Flush, seed and check as far as wanted; NotHeldError where an earlier run's seeds are gone."""
+        self._pairs.clear()
+        if not self._checks_alone and not resumed:
+            await self._flush()
+        history = self._journal.history
+        self._before = frozenset(history.sent)
+        self._done = frozenset([*history.seeded, *history.passed]) if resumed else frozenset()
+        if not self._checks_alone:
+            await self._phase("seed", self._seed, self.outcome.seed)
+        if self._wanted.only != "seed" and not self.outcome.findings:
+            await self._phase("check", self._check, self.outcome.check)
+        await self._end(resumed=resumed)
+
+    async def _flush(self) -> None:
+        others = set(self._journal.history.seeded.values()) - set(self._wanted.ranks)
+        if not self._wanted.flush:
+            self.note("not flushed, as --no-flush says")
+            return
+        if others and not self._wanted.fresh:
+            self.note(
+                f"not flushed: that would empty rank {min(others)}, too, which was seeded (--fresh does)"
+            )
+            return
+        started = time.monotonic()
+        try:
+            await self._server.flush(self._wanted.patience)
+        except RequestError as failure:
+            remedy = "End other requests, wait longer with --flush-timeout, or go on with --no-flush."
+            if failure.status == HTTPStatus.NOT_FOUND:
+                remedy = "vLLM has this page only with VLLM_SERVER_DEV_MODE=1; --no-flush goes on without."
+            place = f"{self._server.url} flush"
+            raise unusable(place, failure, expected="an empty cache", remedy=remedy) from failure
+        self.outcome.flush.seconds += time.monotonic() - started
+        self.outcome.flush.requests += 1
+        self._write("flush", seconds=self.outcome.flush.seconds)
+
+    async def _phase(self, split: Split, send: Callable[[Row, Cost], Awaitable[None]], cost: Cost) -> None:
+        """Send a split's rows, `concurrency` ranks at a time, until one falls short or fails."""
+        started, gate = time.monotonic(), asyncio.Semaphore(self._wanted.concurrency)
+
+        async def one_rank(rank: int) -> None:
+            async with gate:
+                for row in self._rows(split, rank):
+                    if self.outcome.findings or self._failures:
+                        return
+                    await send(row, cost)
+
+        await asyncio.gather(*(one_rank(rank) for rank in self._wanted.ranks))
+        cost.seconds += time.monotonic() - started
+        if self._failures:
+            raise _all(self._failures)
+
+    def _rows(self, split: Split, rank: int) -> Sequence[Row]:
+        """Return the rows that are still to be sent.
+
+        Of checks that all passed the first is sent again: one a rank shows whether the seeds are still held.
+        """
+        rows = list(self._workload.rows((split,), (rank,), (self._round,)))
+        left = [row for row in rows if row.id not in self._done]
+        return rows[:1] if split == "check" and self._warm and not left else left
+
+    async def _seed(self, row: Row, cost: Cost) -> None:
+        result, promised = await self._sent(row, cost), Promised.of(row, self._bound_of(row.request_class))
+        # A seed that finds more than planned harms nothing, and one that finds less shows in the check.
+        broken = [f for f in findings_of(promised, result) if not f.promise.startswith("cached")]
+        if result.success and (result.cached_tokens or 0) > row.cached_len and not self._before:
+            self.note(
+                f"{row.id} found {result.cached_tokens} tokens of the server's cache, not {row.cached_len}"
+            )
+        if broken:
+            self._pairs.append(Pair(promised, result))
+        self._ended(row, result, broken)
+
+    async def _check(self, row: Row, cost: Cost) -> None:
+        result, promised = await self._sent(row, cost), Promised.of(row, self._bound_of(row.request_class))
+        broken = findings_of(promised, result)
+        if row.id in self._before and self._warm:  # it finds its own earlier prompt, too
+            broken = [
+                f for f in broken if f.promise != "cached_len" or (result.cached_tokens or 0) < row.cached_len
+            ]
+        self._pairs.append(Pair(promised, result))
+        self._ended(row, result, broken)
+
+    async def _sent(self, row: Row, cost: Cost) -> Result:
+        """Send a row and return what the server said; a request that fails is kept for the end."""
+        self._write("sent", id=row.id, split=row.split, dp_rank=row.dp_rank)
+        started = time.monotonic()
+        try:
+            reply = await self._server.ask(
+                row_prompt(row, self._encoding), max_tokens=row.output_len, dp_rank=row.dp_rank, name=row.id
+            )
+        except RequestError as failure:
+            self._failures.append(unusable(f"{row.id} on rank {row.dp_rank}", failure))
+            return Result(place=self._server.url, id=row.id, success=False, error=failure.message)
+        except asyncio.CancelledError:
+            self._ended(row, Result(place="", id=row.id, success=False, error="interrupted"), [])
+            raise
+        cost.requests += 1
+        if self._served is not None and row.split == "seed":
+            self._served += 1
+        cost.computed += (reply.prompt_tokens or 0) - (reply.cached_tokens or 0)
+        cost.reused += reply.cached_tokens or 0
+        return self._result(row, reply, started)
+
+    def _result(self, row: Row, reply: Reply, started: float) -> Result:
+        cached = reply.cached_tokens
+        if cached is None and self.outcome.omits_zero and reply.prompt_tokens is not None:
+            cached = 0  # this server was seen to leave out a 0, and to show what it finds
+        return Result(
+            place=self._server.url,
+            id=row.id,
+            prompt_tokens=reply.prompt_tokens,
+            cached_tokens=cached,
+            output_tokens=reply.output_tokens,
+            start=started,
+            first_token=None if reply.first_token is None else started + reply.first_token,
+            end=started + reply.end,
+            finish_reason=reply.finish_reason,
+        )
+
+    def _ended(self, row: Row, result: Result, broken: list[Finding]) -> None:
+        self._write(
+            "ended",
+            id=row.id,
+            split=row.split,
+            dp_rank=row.dp_rank,
+            success=result.success,
+            error=result.error,
+            prompt_tokens=result.prompt_tokens,
+            cached_tokens=result.cached_tokens,
+            output_tokens=result.output_tokens,
+            ttft=result.ttft,
+            seconds=result.latency,
+            findings=[{"promise": f.promise, "expected": f.expected, "got": f.got} for f in broken],
+        )
+        if result.success:
+            self.outcome.findings += broken
+        self._report(row.id)
+
+    async def _end(self, *, resumed: bool) -> None:
+        """Draw the conclusion of the rows sent."""
+        served = await self._server.requests_total()
+        if not self.outcome.findings:
+            self.outcome.prepared = True
+            if self._wanted.only is None:
+                self._write("prepared", requests=served)
+            return
+        only_cached = all(f.promise in ("cached_bound", "cached_len") for f in self.outcome.findings)
+        if resumed and only_cached and self._warm and self._wanted.flush and not self._checks_alone:
+            self.outcome.findings.clear()
+            short = ", ".join(p.row.id for p in self._pairs)
+            raise NotHeldError(f"the server no longer holds the seeds of the last run ({short})")
+        self._pairs.sort(key=lambda pair: pair.row.dp_rank)
+        self.outcome.diagnosis = causes(
+            self._pairs,
+            self._workload.manifest.cache,
+            seeds=self._answered_seeds(),
+            pinned=self._pinned,
+            restarted=fell(self._served, served),
+        )
+
+    def _answered_seeds(self) -> list[Row]:
+        seeded = self._journal.history.seeded
+        rows = self._workload.rows(("seed",), sorted(set(seeded.values())))
+        return [replace(row, messages=()) for row in rows if row.id in seeded]
+
+    def note(self, note: str) -> None:
+        """Keep a remark for the summary, once."""
+        if note not in self.outcome.notes:
+            self.outcome.notes.append(note)
+
+    def _write(self, event: str, **fields: object) -> None:
+        self._journal.write({"event": event, "time": datetime.now(UTC).isoformat(), **fields})
+
+
+def _all(failures: Sequence[WlgenError]) -> WlgenError:
+    """Return the first failure and how many more there were: one dead server fails each rank alike."""
+    first = failures[0].problems[0]
+    more = f" (and {len(failures) - 1} more requests)" if failures[1:] else ""
+    remedy = f"{first.remedy} Then run it again: the journal knows what was sent."
+    return error(first.place, expected=first.expected, found=first.found + more, remedy=remedy)
+
+
+def fell(earlier: int | None, later: int | None) -> bool:
+    """Return whether a count that only grows while a server lives is known to have fallen."""
+    return earlier is not None and later is not None and later < earlier

@@ -1,0 +1,105 @@
+"""Prepare a live server with a set's seeds and checks: preflight, journal and preparation put together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from wlgen.build.ready import load_encoding
+from wlgen.cache.rule import Engine
+from wlgen.errors import error
+from wlgen.server.api import KEY_VARIABLE, Server
+from wlgen.server.journal import JOURNAL, Journal
+from wlgen.server.outcome import Outcome, Wanted
+from wlgen.server.preflight import choose_engine, choose_model, preflight
+from wlgen.server.preparation import NotHeldError, Preparation
+from wlgen.spec import file as spec_file
+from wlgen.workload.manifest import MANIFEST, FileProof
+from wlgen.workload.opened import Workload
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrimedServer:
+    """The server, and the journal of what it was sent. timeout: seconds without an answer."""
+
+    url: str
+    engine: Engine | None = None
+    model: str | None = None
+    timeout: float = 600.0
+    journal: Path | None = None
+
+
+async def prepare_set(
+    workload: Workload, target: PrimedServer, wanted: Wanted, progress: Progress = lambda _done, _total: None
+) -> Outcome:
+    """Prepare a server and return what was found and what it cost.
+
+    WlgenError where the server cannot be used or a request does not end well. The API key comes from the
+    environment and goes into the header of each request, and nowhere else.
+    """
+    spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
+    encoding = load_encoding(spec)
+    total = sum(file.rows for file in _files(workload, wanted))
+    done = 0
+
+    def report(_: str) -> None:
+        nonlocal done
+        done += 1
+        progress(done, total)
+
+    planned = workload.manifest.cache.engine
+    key = os.environ.get(KEY_VARIABLE)
+    journal_path = target.journal or workload.folder / JOURNAL
+    server = Server(target.url, engine=planned, api_key=key, timeout=target.timeout)
+    async with server:
+        with Journal(journal_path) as journal:
+            server.model = await choose_model(server, target.model)
+            server.engine, told = await choose_engine(server, target.engine, planned)
+            served = await server.requests_total()
+            found = await preflight(server, workload, encoding, wanted.ranks)
+            work = Preparation(
+                server=server,
+                workload=workload,
+                encoding=encoding,
+                found=replace(found, proofs=(f"model: {server.model} at {server.url}", told, *found.proofs)),
+                wanted=wanted,
+                journal=journal,
+                report=report,
+            )
+            resumed = work.begin(served)
+            try:
+                await work.run(resumed=resumed)
+            except NotHeldError as reason:
+                work.note(f"{reason}: starting over")
+                await work.run(resumed=False)
+            return work.outcome
+
+
+def _files(workload: Workload, wanted: Wanted) -> list[FileProof]:
+    """Return the files whose rows a preparation may send."""
+    if wanted.round is not None:
+        return workload.files(("check",), wanted.ranks, (wanted.round,))
+    first = min(workload.manifest.rounds or (0,))
+    return workload.files(("seed", "check"), wanted.ranks, (first,))
+
+
+def parse_ranks(text: str | None, built: Sequence[int]) -> tuple[int, ...]:
+    """Return the ranks of "0,3,8-11", all that are built for None; WlgenError where one is not."""
+    if text is None:
+        return tuple(built)
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not dash)):
+            raise error("--ranks", expected="ranks such as 0,3,8-11", found=repr(text))
+        found.update(range(int(first), int(last or first) + 1))
+    missing = sorted(found - set(built))
+    if missing or not found:
+        shown = str(missing[0]) if missing else repr(text)
+        expected = f"some of the {len(built)} ranks that are built, {min(built)} to {max(built)}"
+        raise error("--ranks", expected=expected, found=shown)
+    return tuple(sorted(found))

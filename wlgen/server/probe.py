@@ -1,0 +1,254 @@
+"""Probe: what a server does with prefixes, found out with a few throw-away prompts of token ids.
+
+Prompts are random ids that no set holds. Each question leaves observations, which are the evidence; what
+cannot be told from them is said.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from math import gcd
+
+from wlgen.cache.rule import CacheRule, Engine
+from wlgen.encodings import Message
+from wlgen.errors import error
+from wlgen.server.api import KEY_VARIABLE, AskedPrompt, Server, unusable
+from wlgen.server.preflight import IMPOSSIBLE_RANK, REPORTING, choose_model
+from wlgen.server.replies import Reply, RequestError
+from wlgen.simulate.fitting import fitting_rules
+from wlgen.simulate.infer import Observation
+
+FIRST_LEN = 600
+GROWTH = 4
+_LOWEST_ID, _IDS = 100, 200  # ordinary tokens in any vocabulary: special ones stand at the ends
+_MOST_RANKS = 4096
+THROWAWAY = "Throw-away prompt of wlgen probe, to count what stands around it."
+
+
+@dataclass(kw_only=True, slots=True)
+class Probed:
+    """What was found.
+
+    dp_ranks: None where ranks cannot be pinned. separate: whether their caches are. kept_late: whether the
+    first sibling of a full-length prompt falls short of a later one. page_size: as the server says.
+    observations: prompts of which the whole or a prefix had been sent, in the order sent. rules: what
+    explains them all, the first the one to take. facts, unknown: lines for a person. None: not seen.
+    """
+
+    engine: Engine
+    model: str
+    dp_ranks: int | None = None
+    separate: bool | None = None
+    kept_late: bool | None = None
+    page_size: int | None = None
+    rules: list[CacheRule] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+async def probe_server(
+    url: str, *, engine: Engine | None, model: str | None, patience: float, longest: int
+) -> Probed:
+    """Ask a server everything; no prompt is longer than `longest` tokens. WlgenError where it fails.
+
+    patience: seconds without an answer.
+    """
+    key = os.environ.get(KEY_VARIABLE)
+    async with Server(url, engine=engine or "vllm", api_key=key, timeout=patience) as server:
+        server.model = await choose_model(server, model)
+        try:
+            detected = await server.detect()
+            if engine is None and detected is None:
+                found = "the pages of neither engine"
+                raise error(server.url, expected="SGLang or vLLM", found=found, remedy="Give --engine.")
+            server.engine = engine or detected or server.engine
+            most = await server.max_model_len()
+            return await probe(server, longest=min(longest, most - 1) if most else longest)
+        except RequestError as failure:
+            raise unusable(server.url, failure, expected="an answer to a throw-away prompt") from failure
+
+
+async def probe(server: Server, *, longest: int) -> Probed:
+    """Ask the server everything; no prompt is longer than `longest` tokens. Raises RequestError."""
+    asking = _Probe(server, longest)
+    await asking.framing()
+    await asking.reporting()
+    await asking.ranks()
+    await asking.quantum()
+    await asking.siblings()
+    await asking.rules()
+    return asking.found
+
+
+class _Probe:
+    """One probe under way: the questions in turn, each adding to what was found."""
+
+    def __init__(self, server: Server, longest: int) -> None:
+        self.found = Probed(engine=server.engine, model=server.model)
+        self._server = server
+        self._longest = longest
+        self._random = random.SystemRandom()
+        self._native = False
+        self._omits_zero = False
+        self._calls = self._random.randrange(_IDS)
+        self._hit_len = 0  # a prompt this long is found again
+        self._quantum = 0
+
+    async def framing(self) -> None:
+        """Count what the server puts around a user message, with thinking as it is and switched off."""
+        messages = (Message("user", THROWAWAY),)
+        plain = await self._count(AskedPrompt(text=THROWAWAY))
+        chat = await self._count(AskedPrompt(messages=messages))
+        off = await self._count(AskedPrompt(messages=messages, template_kwargs={"thinking": False}))
+        if plain is None or chat is None:
+            self.found.unknown.append("framing: the server reports no prompt tokens")
+            return
+        self.found.facts.append(f"framing: {chat - plain} tokens stand around a user message")
+        if off is not None and off != chat:
+            self.found.facts.append(
+                f"thinking: on unless a request says otherwise, {chat - off} tokens; send "
+                '"chat_template_kwargs": {"thinking": false}'
+            )
+
+    async def reporting(self) -> None:
+        """Find out whether cached tokens are reported, and with a prompt how long something is found."""
+        size = FIRST_LEN
+        while size <= self._longest:
+            ids = self._fresh(size)
+            first = await self._ask(ids)
+            again = [await self._ask(ids) for _ in range(2)]
+            self._omits_zero = first.cached_tokens is None
+            if any(reply.cached_tokens for reply in again):
+                self._observe(size, size, again[-1])
+                self._hit_len = size
+                break
+            if again[-1].cached_tokens is None and not self._native and self._server.engine == "sglang":
+                self._native = True
+                continue
+            size *= GROWTH
+        if not self._hit_len and first.cached_tokens is None:
+            remedy = REPORTING[self._server.engine]
+            raise error(self._server.url, expected="cached tokens in usage", found="none", remedy=remedy)
+        self._say_reporting(size // GROWTH)
+
+    def _say_reporting(self, tried: int) -> None:
+        if self._native:
+            how = "only on /generate: start the server with --enable-cache-report"
+        else:
+            how = "in usage" + (", left out where they are 0" if self._omits_zero else "")
+        self.found.facts.append(f"cached tokens: reported {how}")
+        if not self._hit_len:
+            self.found.unknown.append(f"reuse: a repeated prompt of {tried} tokens finds nothing")
+
+    async def ranks(self) -> None:
+        """Find out whether ranks can be pinned, how many there are, and whether they are separate."""
+        if not await self._refused(IMPOSSIBLE_RANK):
+            self.found.unknown.append(f"ranks: rank {IMPOSSIBLE_RANK} is served, so pins prove nothing")
+            return
+        low, high = 0, 1
+        while high < _MOST_RANKS and not await self._refused(high):
+            low, high = high, high * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if await self._refused(middle) else (middle, high)
+        self.found.dp_ranks = high
+        self.found.facts.append(f"ranks: {high}, pinned (rank {high} is refused)")
+        if high > 1 and self._hit_len:
+            ids = self._fresh(self._hit_len)
+            await self._ask(ids, 0)
+            other, same = await self._ask(ids, 1), await self._ask(ids, 0)
+            self.found.separate = not other.cached_tokens and bool(same.cached_tokens)
+            told = "separate" if self.found.separate else "NOT separate: rank 1 finds what rank 0 was sent"
+            self.found.facts.append(f"ranks: their caches are {told}")
+
+    async def quantum(self) -> None:
+        """Repeat prompts of several lengths, and of lengths around whole quanta."""
+        if not self._hit_len:
+            return
+        lengths = [self._hit_len * part // 16 for part in (15, 13, 11, 10, 9, 7, 5)]
+        for size in lengths:
+            await self._repeat(size)
+        hits = {o.cached_len for o in self.found.observations if o.cached_len}
+        quantum = gcd(*hits)
+        multiple = max(hits)
+        for size in (multiple, multiple + 1, multiple + 2, multiple + quantum, multiple + quantum + 1):
+            if size <= self._longest:
+                await self._repeat(size)
+        self._quantum = gcd(*(o.cached_len for o in self.found.observations))
+
+    async def siblings(self) -> None:
+        """Send a full-length prompt, then others that share only its first part."""
+        quantum = self._quantum
+        shared, size = 4 * quantum + 3, 6 * quantum + 9
+        if not quantum or size > self._longest:
+            self.found.unknown.append("siblings: a prompt of six quanta is longer than --longest")
+            return
+        prefix = self._fresh(shared)
+        await self._ask(prefix + self._fresh(size - shared))
+        replies = [await self._sibling(prefix, size) for _ in range(3)]
+        self._observe(size, shared, replies[-1])
+        hits = [self._cached(reply) for reply in replies]
+        self.found.kept_late = hits[0] < hits[-1]
+        if self.found.kept_late:
+            self.found.facts.append(
+                f"siblings: after a full-length seed the first one finds {hits[0]} tokens and a later one "
+                f"{hits[-1]}: state is kept only where prompts end, so seed with `shape: short`"
+            )
+        else:
+            self.found.facts.append("siblings: the first one after a full-length seed finds the whole prefix")
+
+    async def rules(self) -> None:
+        """Name the rules that explain what was seen."""
+        found = self.found
+        found.page_size = await self._server.page_size()
+        if found.observations:
+            found.rules = fitting_rules(found.observations, found.engine, found.page_size)
+            if not found.rules:
+                found.unknown.append("rule: no page, quantum and speculation explains every observation")
+        if found.page_size is None:
+            found.unknown.append("page size: the server does not say; hits show only the quantum")
+
+    async def _sibling(self, prefix: Sequence[int], size: int) -> Reply:
+        return await self._ask([*prefix, *self._fresh(size - len(prefix))])
+
+    async def _repeat(self, size: int) -> None:
+        ids = self._fresh(size)
+        await self._ask(ids)
+        self._observe(size, size, await self._ask(ids))
+
+    def _observe(self, prompt_len: int, shared_len: int, reply: Reply) -> None:
+        seen = Observation(prompt_len=prompt_len, shared_len=shared_len, cached_len=self._cached(reply))
+        self.found.observations.append(seen)
+
+    def _cached(self, reply: Reply) -> int:
+        # reporting() has seen this server show what it finds, so what it leaves out is 0.
+        return reply.cached_tokens or 0
+
+    async def _ask(self, ids: Sequence[int], dp_rank: int = 0) -> Reply:
+        if self._native:
+            return await self._server.generate(ids, dp_rank=dp_rank)
+        return await self._server.ask(AskedPrompt(ids=ids), max_tokens=1, dp_rank=dp_rank, stream=False)
+
+    async def _count(self, prompt: AskedPrompt) -> int | None:
+        reply = await self._server.ask(prompt, max_tokens=1, dp_rank=0, stream=False)
+        return reply.prompt_tokens
+
+    async def _refused(self, rank: int) -> bool:
+        try:
+            await self._ask(self._fresh(8), rank)
+        except RequestError as failure:
+            if HTTPStatus.BAD_REQUEST <= failure.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                return True
+            raise
+        return False
+
+    def _fresh(self, size: int) -> list[int]:
+        """Return ids whose first is not that of the last 199 calls, so that prompts part right there."""
+        self._calls += 1
+        rest = (self._random.randrange(_IDS) for _ in range(size - 1))
+        return [_LOWEST_ID + self._calls % _IDS, *(_LOWEST_ID + n for n in rest)]

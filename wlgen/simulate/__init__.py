@@ -1,0 +1,1 @@
+"""Simulation: requests replayed through a cache rule, and prefill rounds of SGLang's scheduler."""

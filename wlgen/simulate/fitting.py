@@ -1,0 +1,44 @@
+"""Fitting: the rules that infer-rule names for a probe's figures, those of the server's engine alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import yaml
+
+from wlgen.cache.rule import CacheRule, Engine
+from wlgen.simulate.infer import Observation, infer
+from wlgen.spec.rule_choice import RuleChoice
+
+
+def fitting_rules(seen: Sequence[Observation], engine: Engine, page_size: int | None) -> list[CacheRule]:
+    """Return the engine's rules that explain each observation: named ones first, then larger quanta first.
+
+    page_size: what the server says, None to take the quantum for it. Empty where nothing explains them all.
+    """
+    found = infer(seen)
+    if found.explained < found.observations:
+        return []
+    rules = [rule for candidate in found.candidates for text in candidate.rules for rule in _rules(text)]
+    quanta = {quantum for candidate in found.candidates for quantum in candidate.quanta}
+    named = [r for r in rules if r.engine == engine and r.name != engine and page_size in (None, r.page_size)]
+    forms = [rule for rule in rules if rule.name == engine]
+    return [*named, *_by_numbers(forms, sorted(quanta, reverse=True), page_size, seen)]
+
+
+def _rules(text: str) -> Iterator[CacheRule]:
+    """Yield the rule of infer-rule's words, which are those of a spec: `NAME, page_size: 128`."""
+    yield RuleChoice(**yaml.safe_load(f"{{rule: {text}}}")).resolve()
+
+
+def _by_numbers(
+    forms: Sequence[CacheRule], quanta: Sequence[int], page_size: int | None, seen: Sequence[Observation]
+) -> Iterator[CacheRule]:
+    """Yield each form at each quantum that explains all and is made of the server's pages."""
+    for quantum in quanta:
+        for form in forms:
+            rule = replace(form, page_size=page_size or quantum, hit_quantum=quantum)
+            whole = page_size is None or quantum % page_size == 0
+            if whole and all(rule.cached_len(o.shared_len, o.prompt_len) == o.cached_len for o in seen):
+                yield rule

@@ -1,0 +1,157 @@
+"""What is replayed: the rows of a built set, or of a JSONL file, as requests in the order they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from wlgen.build.recall import Recall
+from wlgen.cache.ranks import Request
+from wlgen.cache.rule import Ids
+from wlgen.encodings import Encoding
+from wlgen.errors import error
+from wlgen.simulate.request_lines import read_requests
+from wlgen.streams import permutation
+from wlgen.workload.manifest import Bound
+from wlgen.workload.opened import Workload
+from wlgen.workload.rows import SPLITS, Row, Split
+
+Order: TypeAlias = Literal["file", "interleaved", "shuffled"]
+_OWN = 1 << 31  # ids of a full seed's own tokens, in no vocabulary
+_MOST_PROBLEMS = 20
+_REMEDY = (
+    'A row is {"id", "dp_rank", and "input_ids", "messages" or "prompt"}; "output_len" is 1 where absent.'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """How rows are sent.
+
+    order: file order, one of each rank in turn, or shuffled by order_seed (which holds a split in memory).
+    first_rank: send all but seeds to first_rank, the next one, and so on, whatever their dp_rank says.
+    """
+
+    order: Order = "file"
+    order_seed: int = 0
+    skip_seeds: bool = False
+    full_seeds: bool = False
+    first_rank: int | None = None
+
+
+def set_requests(workload: Workload, sending: Sending) -> Iterator[Request]:
+    """Yield a built set's requests: seeds, then each round's checks and formal rows.
+
+    Each split of a round is in the order asked for.
+    """
+    rounds = workload.manifest.rounds or (0,)
+    seeds: list[tuple[Split, int]] = [] if sending.skip_seeds else [("seed", 0)]
+    parts = [*seeds, *((split, round_) for round_ in rounds for split in SPLITS[1:])]
+    full_len = _full_len(workload) if sending.full_seeds else 0
+    recall, bound_of = Recall(workload), cache(workload.manifest.bound_of)
+    turn = 0
+    for split, round_ in parts:
+        ranks = [
+            _rank_requests(recall, workload.rows((split,), (rank,), (round_,)), rank, full_len, bound_of)
+            for rank in workload.manifest.ranks
+        ]
+        for request in _ordered(ranks, sending, split):
+            if sending.first_rank is None or split == "seed":
+                yield request
+                continue
+            yield request._replace(dp_rank=(sending.first_rank + turn) % workload.manifest.dp_ranks)
+            turn += 1
+
+
+def file_requests(
+    path: Path, sending: Sending, *, dp_ranks: int | None, encoding: Callable[[], Encoding]
+) -> Iterator[Request]:
+    """Yield the requests of a JSONL file; WlgenError lists the lines that are no request.
+
+    dp_ranks: how many ranks there are, None for as many as the file names. encoding: called once a row has
+    text; its ids are those of the rendered messages, or of a prompt as it stands.
+    """
+    read = read_requests(path, dp_ranks, encoding)
+    if sending.order == "interleaved":
+        by_rank: dict[int, list[Request]] = {}
+        for request in read:
+            by_rank.setdefault(request.dp_rank, []).append(request)
+        read = _ordered([iter(by_rank[rank]) for rank in sorted(by_rank)], sending, "")
+    elif sending.order == "shuffled":
+        read = _ordered([read], sending, "")
+    for turn, request in enumerate(read):
+        if sending.first_rank is None or dp_ranks is None:
+            yield request
+        else:
+            yield request._replace(dp_rank=(sending.first_rank + turn) % dp_ranks)
+
+
+def _rank_requests(
+    recall: Recall,
+    rows: Iterator[Row],
+    rank: int,
+    full_len: int,
+    bound_of: Callable[[str | None], Bound],
+) -> Iterator[Request]:
+    for number, row in enumerate(rows):
+        if row.dp_rank != rank:
+            expected = f"rows of rank {rank} in its file"
+            raise error(f"row {row.id}", expected=expected, found=f"dp_rank {row.dp_rank}")
+        ids = recall.ids(row)
+        if row.split == "seed" and len(ids) < full_len:
+            ids = _lengthened(ids, row, full_len, number)
+        yield Request(
+            id=row.id,
+            dp_rank=rank,
+            ids=ids,
+            output_len=row.output_len,
+            split=row.split,
+            promised=_promised(row, bound_of(row.request_class)),
+            bound=_limits(row, bound_of(row.request_class)),
+        )
+
+
+def _promised(row: Row, bound: Bound) -> tuple[int, int]:
+    """Return the least and most that keep a row's promise.
+
+    Rows that are bounded from above share a framing head only, which a cold rank's first row does not find.
+    """
+    return (row.cached_len if bound.max_tokens is None else 0), row.cached_len
+
+
+def _limits(row: Row, bound: Bound) -> tuple[int, int] | None:
+    """Return the bound of a check or formal row."""
+    return None if row.split == "seed" else (bound.least(row.prompt_len), bound.most(row.prompt_len))
+
+
+def _lengthened(ids: Ids, row: Row, full_len: int, number: int) -> Ids:
+    """Return a seed's shared prefix with tokens of its own up to full_len."""
+    start = _OWN + number * full_len
+    own = np.arange(start, start + full_len - row.shared_len, dtype=np.uint32)
+    return np.concatenate((ids[: row.shared_len], own))
+
+
+def _full_len(workload: Workload) -> int:
+    """Return the greatest prompt_len of a rank's formal rows: what a seed of full length has."""
+    rank = workload.manifest.ranks[0]
+    return max(row.prompt_len for row in workload.rows(("formal",), (rank,)))
+
+
+def _ordered(ranks: Sequence[Iterator[Request]], sending: Sending, split: str) -> Iterator[Request]:
+    if sending.order == "interleaved":
+        for turn in zip_longest(*ranks):
+            yield from (request for request in turn if request is not None)
+        return
+    in_turn = chain.from_iterable(ranks)
+    if sending.order == "file":
+        yield from in_turn
+        return
+    held = list(in_turn)
+    for index in permutation(("order", sending.order_seed, split), len(held)):
+        yield held[index]

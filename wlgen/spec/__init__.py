@@ -1,0 +1,1 @@
+"""The spec: the YAML that a person writes, read into one validated `Spec`."""

@@ -1,0 +1,112 @@
+"""Arrivals: when each row of a round is sent, in whole milliseconds from its start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Context, Decimal
+from fractions import Fraction
+from itertools import accumulate, islice, pairwise
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from wlgen.errors import error
+from wlgen.spec.lengths import Column
+from wlgen.streams import Coordinates, words
+from wlgen.strict.model import Strict, refusal
+
+Rate = Annotated[float | int, Field(gt=0, le=10**6)]
+_DECIMAL = Context(prec=20)  # its ln and sqrt are correctly rounded, so the same everywhere
+
+
+class Bursts(Strict):
+    """`size` rows at once, every `every_ms` milliseconds."""
+
+    size: Annotated[int, Field(ge=1)]
+    every_ms: Annotated[int, Field(ge=1)]
+
+
+class Arrivals(Strict):
+    """rate: rows a second, spaced by `process`; or bursts; or milliseconds, the column of a file (`times`).
+
+    burstiness: the shape of the gamma process; 1 is Poisson, less is burstier.
+    """
+
+    rate: Rate | None = None
+    process: Literal["constant", "poisson", "gamma"] = "constant"
+    burstiness: Annotated[float | int, Field(gt=0, le=1000)] | None = None
+    bursts: Bursts | None = None
+    column: Column | None = None
+    times: list[int] | None = Field(default=None, exclude=True)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        given = [key for key in ("rate", "bursts", "column") if getattr(self, key) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "none of them"
+            remedy = "Write {rate: 10}, for example."
+            raise refusal(expected="one of rate, bursts, column", found=found, remedy=remedy)
+        if (self.process == "gamma") != (self.burstiness is not None):
+            expected = "burstiness with process: gamma, and only there"
+            raise refusal(expected=expected, found=f"process: {self.process}", key="burstiness")
+        return self
+
+
+def timestamps(arrivals: Arrivals, stream: Coordinates, count: int) -> list[int]:
+    """Return `count` times in milliseconds, never falling; those of fewer are the start of those of more.
+
+    A column has been read before, into `times`. WlgenError where it has too few times, or falling ones.
+    """
+    if arrivals.column:
+        return _from_column(arrivals.column.path, arrivals.times or [], count)
+    if arrivals.bursts:
+        return [i // arrivals.bursts.size * arrivals.bursts.every_ms for i in range(count)]
+    gap = Fraction(1000) / Fraction(str(arrivals.rate))
+    if arrivals.process == "constant":
+        return [int(i * gap) for i in range(count)]
+    shape = Decimal(str(arrivals.burstiness or 1))
+    scale = _DECIMAL.divide(Decimal(gap.numerator), gap.denominator * shape)
+    steps = _exponentials(stream, count) if shape == 1 else _gammas(shape, stream, count)
+    ends = accumulate((scale * step for step in steps), initial=Decimal(0))
+    return [int(time) for time in islice(ends, count)]
+
+
+def _from_column(path: str, times: list[int], count: int) -> list[int]:
+    found = f"{len(times)} times" if len(times) < count else "falling times"
+    if len(times) < count or any(b < a for a, b in pairwise(times)):
+        expected = f"{count} times in milliseconds, none before the one above it"
+        raise error(path, expected=expected, found=found)
+    return [time - times[0] for time in times[:count]]
+
+
+def _exponentials(stream: Coordinates, count: int) -> Iterator[Decimal]:
+    return (-_DECIMAL.ln(_unit(word)) for word in words(stream, count).tolist())
+
+
+def _gammas(shape: Decimal, stream: Coordinates, count: int) -> Iterator[Decimal]:
+    """Draw from gamma distributions of scale 1: Marsaglia and Tsang 2000, below shape 1 with their boost."""
+    d = shape + (shape < 1) - _DECIMAL.divide(Decimal(1), Decimal(3))
+    c = _DECIMAL.divide(Decimal(1), _DECIMAL.sqrt(9 * d))
+    for i in range(count):
+        units = map(_unit, words((*stream, i), 256).tolist())
+        boost = _DECIMAL.power(next(units), 1 / shape) if shape < 1 else Decimal(1)
+        while True:
+            x = _normal(units)
+            v = (1 + c * x) ** 3
+            if v > 0 and _DECIMAL.ln(next(units)) < x * x / 2 + d - d * v + d * _DECIMAL.ln(v):
+                yield boost * d * v
+                break
+
+
+def _normal(units: Iterator[Decimal]) -> Decimal:
+    """Draw from the normal distribution by Marsaglia's polar method."""
+    while True:
+        x, y = 2 * next(units) - 1, 2 * next(units) - 1
+        s = x * x + y * y
+        if 0 < s < 1:
+            return x * _DECIMAL.sqrt(_DECIMAL.divide(-2 * _DECIMAL.ln(s), s))
+
+
+def _unit(word: int) -> Decimal:
+    """Map a word to a number above 0 and below 1."""
+    return _DECIMAL.divide(Decimal((word >> 11) * 2 + 1), Decimal(2**54))

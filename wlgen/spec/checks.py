@@ -1,0 +1,162 @@
+"""Checks across a spec's keys, made on those that are valid by themselves: every problem at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from wlgen.pages import ceil_to, floor_to
+from wlgen.spec.model import Cached, FormalSplit, Prefix, Ranks, SeedSplit, Session
+from wlgen.strict.problems import KeyPath, Problems
+
+T = TypeVar("T")
+
+
+def check(value: dict[str, Any], problems: Problems) -> None:
+    """Add what keys of a spec's mapping say against each other."""
+    classes = list(_classes(value))
+    if not classes:
+        return
+    _check_seeds(value, classes, problems)
+    formal = _valid(TypeAdapter(FormalSplit), value_at(value, ("splits", "formal")))
+    ranks = _valid(TypeAdapter[int](Ranks), value_at(value, ("dp_ranks",), 1))
+    if formal is None or ranks is None:
+        return
+    rows = formal.rows(ranks)
+    for path, of in classes:
+        count = of.get("count")
+        _check_groups(path, of, count if type(count) is int else rows, ranks, problems)
+    if isinstance(value["requests"], list):
+        _check_shares(classes, rows, problems)
+    else:
+        _check_session(value, classes[0][1], rows, problems)
+
+
+def value_at(value: Any, path: KeyPath, default: object = None) -> Any:
+    """Return the value at a path of keys, or the default where a key is absent."""
+    for key in path:
+        known = isinstance(key, int) if isinstance(value, list) else isinstance(value, dict) and key in value
+        if not known:
+            return default
+        value = value[key]
+    return value
+
+
+def _classes(value: dict[str, Any]) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    """Yield the mapping of each class with its path; none for a trace."""
+    asked = value.get("requests")
+    if isinstance(asked, list):
+        yield from ((("requests", i), of) for i, of in enumerate(asked) if isinstance(of, dict))
+    elif isinstance(asked, dict) and "trace" not in asked:
+        yield ("requests",), asked
+
+
+def _valid(adapter: TypeAdapter[T], value: object) -> T | None:
+    """Return the value if it is valid by itself; what is wrong with it is said by the file's model."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError:
+        return None
+
+
+def _check_seeds(
+    value: dict[str, Any], classes: list[tuple[KeyPath, dict[str, Any]]], problems: Problems
+) -> None:
+    """Check that a warm set has a seed a rank at least, others none, and that a cold set is all cold."""
+    path = ("splits", "seed")
+    asked = value_at(value, path, {})
+    every = [_valid(TypeAdapter(Cached), of.get("cached")) for _, of in classes]
+    seed = _valid(TypeAdapter(SeedSplit), {"per_rank": 0} if asked is None else asked)
+    bounds = [cached for cached in every if cached is not None]
+    if len(bounds) < len(every) or seed is None:
+        return
+    if any(b.cold for b in bounds) and any(b.warm for b in bounds):
+        found = "cold beside a bound that needs seeds"
+        problems.add(("requests",), expected="every class cold, or none", found=found)
+    rounds = value.get("rounds")
+    if any(b.cold for b in bounds) and type(rounds) is int and rounds > 1:
+        expected = "one round of a cold set, since a later one finds what the first has left"
+        problems.add(("rounds",), expected=expected, found=str(rounds), remedy="Delete rounds.")
+    for (at, of), cached in zip(classes, bounds, strict=True):
+        prefix = _valid(TypeAdapter(Prefix), of.get("prefix", {}))
+        if cached.cold and prefix and not prefix.chain[-1].has_length:
+            expected = "the prefix's length, since no bound says it"
+            remedy = "Add tokens, pages or ratio to the last level, for example `tokens: 4096`."
+            problems.add((*at, "prefix"), expected=expected, found="none", remedy=remedy)
+    if any(b.cold for b in bounds) and value_at(value, ("splits", "check", "per_rank"), 0):
+        remedy = "Delete splits.check: a cold set has none."
+        expected = "no checks, which would fill the cache before the formal rows"
+        problems.add(("splits", "check"), expected=expected, found="some", remedy=remedy)
+    warm = any(b.warm for b in bounds)
+    if asked == {}:
+        return
+    if warm and not seed.per_rank:
+        expected = "at least 1 seed a rank, since the bound asks for cached tokens"
+        problems.add(path, expected=expected, found="none", remedy="Delete splits.seed for 1 a rank.")
+    if not warm and seed.per_rank:
+        expected = "no seeds, since the bound asks for no cached tokens"
+        remedy = "Delete splits.seed, or ask for tokens in requests.cached."
+        problems.add(path, expected=expected, found=f"{seed.per_rank} a rank", remedy=remedy)
+
+
+def _check_groups(path: KeyPath, of: dict[str, Any], rows: int, ranks: int, problems: Problems) -> None:
+    """Check that formal rows fill the ranks alike where each has its own prefix, and fill every group."""
+    prefix = _valid(TypeAdapter(Prefix), of.get("prefix", {}))
+    if prefix is None:
+        return
+    if any(level.shared_by == "rank" for level in prefix.chain) and rows % ranks:
+        expected = f"a multiple of dp_ranks {ranks}, since each rank has its own prefix"
+        lower, upper = floor_to(rows, ranks), ceil_to(rows, ranks)
+        remedy = f"The nearest are {lower} and {upper}." if lower else f"The least is {upper}."
+        problems.add(("splits", "formal", "total"), expected=expected, found=str(rows), remedy=remedy)
+    for number, level in enumerate(prefix.chain):
+        where = (
+            (*path, "prefix", "groups")
+            if prefix.levels is None
+            else (*path, "prefix", "levels", number, "groups")
+        )
+        if level.groups is not None and level.groups > rows:
+            expected = f"at most one group for each of the {rows} formal rows"
+            remedy = "Ask for fewer groups, or for more formal rows."
+            problems.add(where, expected=expected, found=str(level.groups), remedy=remedy)
+
+
+def _check_shares(classes: list[tuple[KeyPath, dict[str, Any]]], rows: int, problems: Problems) -> None:
+    """Check that classes are told apart, and that their weights or counts fit the formal rows."""
+    names = [of.get("name") for _, of in classes]
+    for (path, of), name in zip(classes, names, strict=True):
+        if isinstance(name, str) and names.count(name) > 1:
+            problems.add((*path, "name"), expected="a name of its own for each class", found=repr(name))
+        if of.get("session") is not None:
+            problems.add(
+                (*path, "session"), expected="sessions in a spec of one class", found="a list of classes"
+            )
+    counts = [of.get("count") for _, of in classes]
+    if any(c is not None for c in counts):
+        if not all(type(c) is int for c in counts) or any("weight" in of for _, of in classes):
+            expected = "a count for each class and no weight, or weights alone"
+            problems.add(("requests",), expected=expected, found=f"counts {counts}")
+        elif sum(c for c in counts if c) != rows:
+            expected = f"counts that sum to the {rows} formal rows"
+            problems.add(("requests",), expected=expected, found=f"{sum(c for c in counts if c)}")
+    elif not any(of.get("weight", 1) for _, of in classes):
+        problems.add(("requests",), expected="weights of which one is above 0", found="none")
+
+
+def _check_session(value: dict[str, Any], of: dict[str, Any], rows: int, problems: Problems) -> None:
+    session = _valid(TypeAdapter(Session), of.get("session"))
+    if session is not None and value.get("order") == "shuffled":
+        remedy = "Delete order: sessions are interleaved as they are."
+        problems.add(
+            ("order",), expected="an order that keeps the turns of a session", found="shuffled", remedy=remedy
+        )
+    if session is not None and rows % session.turns:
+        expected = f"a multiple of the {session.turns} turns of a session"
+        lower = floor_to(rows, session.turns)
+        remedy = f"The nearest are {lower} and {lower + session.turns}."
+        problems.add(("splits", "formal"), expected=expected, found=f"{rows} rows", remedy=remedy)
+    if session is not None and isinstance(of.get("body_len"), dict):
+        expected = "one number, the tokens of the first message of a session"
+        problems.add(("requests", "body_len"), expected=expected, found="a distribution")

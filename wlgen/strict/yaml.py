@@ -1,0 +1,221 @@
+"""YAML text into plain values and the line of each key; refuses what YAML would silently make of a value."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, TypeAlias
+
+import yaml
+from yaml.composer import ComposerError
+
+from wlgen.errors import error
+from wlgen.strict.numbers import odd_number
+from wlgen.strict.problems import KeyPath, Places, Problems, clip
+
+MOST_NESTED = 32  # deeper is an accident, and the composer recurses
+Plain: TypeAlias = "dict[str, Plain] | list[Plain] | str | int | float | bool | None"
+
+_TAG = "tag:yaml.org,2002:"
+_INTEGERS = range(-(2**63), 2**64)  # what every reader of the manifest's JSON can hold
+_PLAIN_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,19})")
+_PLAIN_FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+][0-9]+)?")
+_NO_SPACE = re.compile(r"\s*\w+:[^\s:/]")
+_STUMBLES = ("mapping values are not allowed", "could not find expected ':'")
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")  # an escape in quotes can bring them in
+_TRUE = ("true", "yes", "on")
+_ONE_FILE = "Keep one spec a file: delete --- and what follows, or move it to a file of its own."
+# What PyYAML says of a text that is not YAML: (a part of its words, what was found, what to do).
+_SYNTAX = (
+    (
+        "mapping values are not allowed",
+        "a colon where no key can stand",
+        "Indent the keys of one mapping alike, and quote a value that holds ': '.",
+    ),
+    ("could not find expected ':'", "a line without a colon", "Write `key: value`."),
+    ("'\\t'", "a tab", "Use spaces."),
+    ("expected <block end>", "a line that does not fit those above", "Indent the keys of one mapping alike."),
+    ("expected ',' or", "a bracket that is not closed", "Close it, or put commas between its entries."),
+    ("found unexpected end of stream", "a quote that is not closed", "Close it."),
+    ("'@' that cannot", "a value that begins with @", "Quote it."),
+    ("'`' that cannot", "a value that begins with a backtick", "Quote it."),
+    ("'%' that cannot", "a value that begins with %", "Quote it."),
+    ("another document", "a second document after ---", _ONE_FILE),
+    ("<document start>", "more text after the end of the document", _ONE_FILE),
+)
+
+
+def read_yaml(text: str, source: str) -> tuple[Plain, Problems]:
+    """Return the value of the one document of a text, and its problems so far, which know each key's line.
+
+    Integers fit 64 bits and floats are finite. A value with a problem stands all the same, so that the rest
+    can be checked too. None for an empty document; WlgenError where the text is not one YAML document.
+    """
+    text = text.removeprefix("\ufeff")
+    composer, root = _compose(text, source)
+    reading = _Reading(composer, source)
+    value = None if root is None else reading.value(root, ())
+    return value, reading.problems
+
+
+class _Composer(yaml.SafeLoader):
+    """Composes without resolving aliases, a few lines of which can stand for gigabytes, and notes them."""
+
+    def __init__(self, text: str) -> None:
+        self.odd: dict[int, str] = {}  # id of a node -> the anchor, alias or tag that stands at it
+        self.depth = 0
+        super().__init__(text)
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Compose one node, as the base class does."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # (untyped in the stubs)
+        if self.depth > MOST_NESTED:
+            raise ComposerError(
+                problem=f"more than {MOST_NESTED} levels of nesting", problem_mark=event.start_mark
+            )
+        if self.check_event(yaml.AliasEvent):
+            self.get_event()  # type: ignore[no-untyped-call]  # (untyped in the stubs)
+            node: yaml.Node | None = yaml.ScalarNode(f"{_TAG}str", f"*{event.anchor}", event.start_mark)
+            self.odd[id(node)] = f"the alias *{event.anchor}"
+            return node
+        odd = f"the tag {event.tag.replace(_TAG, '!!')}" if event.tag else ""
+        odd = f"the anchor &{event.anchor}" if event.anchor else odd
+        event.anchor = None
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        if odd:
+            self.odd[id(node)] = odd
+        return node
+
+
+def _compose(text: str, source: str) -> tuple[_Composer, yaml.Node | None]:
+    try:
+        composer = _Composer(text)
+    except yaml.reader.ReaderError as failure:
+        place = f"{source}:{text.count(chr(10), 0, failure.position) + 1}"
+        found = f"the control character U+{failure.character:04X}"
+        raise error(place, expected="text", found=found, remedy="Delete it.") from failure
+    try:
+        return composer, composer.get_single_node()
+    except yaml.MarkedYAMLError as failure:
+        said = failure.problem or str(failure)
+        found, remedy = next(((f, r) for words, f, r in _SYNTAX if words in said), ("", ""))
+        found = found or said.removeprefix("found ")
+        mark = failure.problem_mark or failure.context_mark
+        line = mark.line if mark else composer.line
+        # `body_len:16384` is text to YAML, which goes on and stumbles a line later.
+        if (
+            any(words in said for words in _STUMBLES)
+            and line
+            and _NO_SPACE.match(text.splitlines()[line - 1])
+        ):
+            line, found, remedy = line - 1, "a colon without a space after it", "Put a space there."
+        raise error(f"{source}:{line + 1}", expected="YAML", found=found, remedy=remedy) from failure
+    except (ValueError, OverflowError) as failure:  # PyYAML takes "\U00110000" and huge versions to chr, int
+        place = f"{source}:{composer.line + 1}"
+        raise error(place, expected="YAML", found=f"a value it cannot hold ({failure})") from failure
+
+
+class _Reading:
+    """The walk over one document's nodes that fills the lines and the problems."""
+
+    def __init__(self, composer: _Composer, source: str) -> None:
+        self._odd = composer.odd
+        self._lines: dict[KeyPath, int] = {}
+        self._written: dict[KeyPath, str] = {}
+        self.problems = Problems(Places(source=source, lines=self._lines, written=self._written))
+
+    def value(self, node: yaml.Node, path: KeyPath) -> Plain:
+        """Return the value of a node whose key stands at `path`."""
+        self._lines.setdefault(path, node.start_mark.line + 1)
+        if id(node) in self._odd:
+            remedy = "Write the value out, once at each place; a spec uses no anchors, aliases and tags."
+            self.problems.add(path, expected="a plain value", found=self._odd[id(node)], remedy=remedy)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> Plain:
+        values: dict[str, Plain] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            key = self._key(key_node, path)
+            if key is not None and key in values:
+                found = f"a duplicate (first at line {self._lines[(*path, key)]})"
+                expected, remedy = f"{clip(key)} once", "Keep one of the two."
+                self.problems.add((*path, key), expected=expected, found=found, remedy=remedy, line=line)
+            elif key is not None:
+                values[key] = self.value(value_node, (*path, key))
+        return values
+
+    def _key(self, node: yaml.Node, path: KeyPath) -> str | None:
+        if not isinstance(node, yaml.ScalarNode):
+            kind = "mapping" if isinstance(node, yaml.MappingNode) else "list"
+            remedy = "Quote a value that holds {{ }}." if kind == "mapping" else ""
+            found = f"a {kind} as a key"
+            self.problems.add(path, expected="keys that are text", found=found, remedy=remedy)
+            return None
+        text = str(node.value)
+        self._lines.setdefault((*path, text), node.start_mark.line + 1)
+        odd = self._odd.get(id(node)) or ("the merge key <<" if node.tag == f"{_TAG}merge" else "")
+        if odd or node.tag != f"{_TAG}str":
+            reading, _ = _reading(node)
+            found = odd or f"{clip(text)}, which YAML reads as {reading}"
+            remedy = "Write the keys out." if odd else f"Quote it: {clip(text)!r}."
+            self.problems.add((*path, text), expected="a key that is text", found=found, remedy=remedy)
+        self._check_text(text, (*path, text))
+        return text
+
+    def _scalar(self, node: yaml.Node, path: KeyPath) -> Plain:
+        text = str(node.value)
+        quoted = getattr(node, "style", None) in ("'", '"')
+        self._written[path] = f'"{text}"' if quoted else text
+        kind = node.tag.removeprefix(_TAG)
+        if kind == "null":
+            if path and not text:
+                name, colon, rest = str(path[-1]).partition(":")
+                remedy = "Give it a value, or indent the lines that belong to it."
+                remedy = f"Put a space after the colon: `{clip(name)}: {clip(rest)}`." if colon else remedy
+                self.problems.add(path, expected="a value", found="nothing", remedy=remedy)
+            return None
+        if kind == "bool":
+            return text.lower() in _TRUE
+        if kind in ("int", "float", "timestamp"):
+            return self._number(node, kind, path)
+        self._check_text(text, path)
+        return text
+
+    def _check_text(self, text: str, path: KeyPath) -> None:
+        if unsafe := _UNSAFE.search(text):
+            found = f"the control character U+{ord(unsafe.group()):04X}"
+            self.problems.add(path, expected="text", found=found, remedy="Delete it.")
+
+    def _number(self, node: yaml.Node, kind: str, path: KeyPath) -> Plain:
+        text = str(node.value)
+        number = _plain_number(text) if kind != "timestamp" else None
+        if number is not None:
+            return number
+        reading, remedy = _reading(node)
+        found = f"{clip(text)}, which YAML reads as {reading}"
+        self.problems.add(path, expected="plain decimal digits or quoted text", found=found, remedy=remedy)
+        return text
+
+
+def _plain_number(text: str) -> int | float | None:
+    """Return the number that plain decimal digits are, or None for any other number of YAML 1.1."""
+    if _PLAIN_INT.fullmatch(text) and int(text) in _INTEGERS:
+        return int(text)
+    return float(text) if _PLAIN_FLOAT.fullmatch(text) and math.isfinite(float(text)) else None
+
+
+def _reading(node: yaml.Node) -> tuple[str, str]:
+    """Return what YAML reads in an unquoted scalar that is not text, and what to write instead."""
+    text, kind = str(node.value), node.tag.removeprefix(_TAG)
+    if kind in ("int", "float"):
+        return odd_number(text) if _plain_number(text) is None else ("a number", f"Quote it: {clip(text)!r}.")
+    if kind == "bool":
+        return ("true" if text.lower() in _TRUE else "false"), f"Quote it: {clip(text)!r}."
+    return {"timestamp": "a date"}.get(kind, kind), f"Quote it: {clip(text)!r}."

@@ -1,0 +1,125 @@
+"""The manifest of a set: what it promises, its files, and how exactness was proved; written last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from wlgen.cache.rule import CacheRule
+from wlgen.pages import least_tokens
+from wlgen.workload.rows import json_types
+
+FORMAT = "wlgen/1"
+MANIFEST = "manifest.json"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileProof:
+    """One file of the set: path relative to the set's folder with forward slashes, its sha256, its rows."""
+
+    path: str
+    sha256: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promises:
+    """The three promises as ratios of prompt_len: the spec's bound, the mean over tokens, the worst row."""
+
+    configured: float
+    aggregate: float
+    per_request_min: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What cached_len of a check or formal row must meet; None means not asked for.
+
+    aggregate: what the formal rows of a class must meet together, within tolerance.
+    """
+
+    min_ratio: Fraction | None = None
+    tokens: int | None = None
+    max_tokens: int | None = None
+    aggregate: Fraction | None = None
+    tolerance: Fraction = Fraction(5, 1000)
+
+    def least(self, prompt_len: int) -> int:
+        """Return the least cached tokens that meet the bound."""
+        by_ratio = 0 if self.min_ratio is None else least_tokens(self.min_ratio, prompt_len)
+        return max(by_ratio, self.tokens or 0)
+
+    def most(self, prompt_len: int) -> int:
+        """Return the most cached tokens that meet the bound."""
+        return prompt_len if self.max_tokens is None else self.max_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """manifest.json, keys in this order. No timestamp, host or absolute path.
+
+    spec: the normalised spec. encoding: {name, tokenizer_sha256, head_ids, tail_ids, server_kwargs, chat}.
+    cache: the rule's fields. splits: rows a split and rank, {split: {"rows": n, "per_rank": [..]}}.
+    ranks: those whose files are here; a build of some ranks alone has not all. proof: how exactness was
+    proved. rounds: those that are here, None for a spec of one round; splits counts the rows of one.
+    """
+
+    format: str
+    name: str
+    spec: Mapping[str, Any]
+    spec_sha256: str
+    encoding: Mapping[str, Any]
+    cache: CacheRule
+    promises: Promises
+    splits: Mapping[str, Mapping[str, Any]]
+    ranks: Sequence[int]
+    files: tuple[FileProof, ...]
+    proof: Mapping[str, Any]
+    rounds: Sequence[int] | None = None
+
+    @property
+    def dp_ranks(self) -> int:
+        """Data-parallel ranks of the set."""
+        return int(self.spec["dp_ranks"])
+
+    def bound_of(self, request_class: str | None) -> Bound:
+        """Return the spec's bound on cached tokens for each check and formal row of a class."""
+        asked = self.spec["requests"]
+        classes = asked if isinstance(asked, list) else [asked]
+        cached = next(of for of in classes if of.get("name") == request_class).get("cached", {})
+        exact = ("min_ratio", "aggregate", "tolerance")
+        return Bound(
+            tokens=cached.get("tokens"),
+            max_tokens=cached.get("max_tokens"),
+            **{key: Fraction(str(cached[key])) for key in exact if cached.get(key) is not None},
+        )
+
+    @property
+    def bound(self) -> Bound:
+        """The bound of a spec with one class, no bound for one with several."""
+        return Bound() if isinstance(self.spec["requests"], list) else self.bound_of(None)
+
+
+def parse_manifest(content: Mapping[str, Any]) -> Manifest:
+    """Return the manifest of a decoded manifest.json; KeyError, TypeError or ValueError where it is none."""
+    manifest = _typed(Manifest, content)
+    return replace(
+        manifest,
+        cache=_typed(CacheRule, manifest.cache),
+        promises=_typed(Promises, manifest.promises),
+        files=tuple(_typed(FileProof, file) for file in manifest.files),
+    )
+
+
+def _typed(kind: type[T], content: object) -> T:
+    """Return a dataclass of JSON values; TypeError names the first value of another type."""
+    if not isinstance(content, dict):
+        raise TypeError(f"expected the keys of a {kind.__name__}, found {content!r:.80}")
+    absent = [(field.name, None) for field in fields(kind) if field.default is None]  # type: ignore[arg-type]
+    for name, expected in json_types(kind).items():
+        if name in content and type(content[name]) is not expected and (name, content[name]) not in absent:
+            raise TypeError(f"{name}: expected {expected.__name__}, found {content[name]!r:.80}")
+    return kind(**content)

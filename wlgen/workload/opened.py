@@ -1,0 +1,93 @@
+"""A built set on disk: opened by its folder, read row by row, and its files proved by their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from wlgen.errors import Problem, WlgenError, error
+from wlgen.workload.manifest import FORMAT, MANIFEST, FileProof, Manifest, parse_manifest
+from wlgen.workload.rows import SPLITS, Row, Split, read_rows, row_file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A built set: its folder and manifest. Rows are streamed, never held."""
+
+    folder: Path
+    manifest: Manifest
+
+    def files(
+        self,
+        splits: Sequence[Split] = SPLITS,
+        ranks: Sequence[int] | None = None,
+        rounds: Sequence[int] | None = None,
+    ) -> list[FileProof]:
+        """Return the files in the order they are sent: seeds, then each round's checks and formal rows."""
+        wanted = range(self.manifest.dp_ranks) if ranks is None else ranks
+        every = self.manifest.rounds or (0,) if rounds is None else rounds
+        by_path = {f.path: f for f in self.manifest.files}
+        parts = [("seed", 0), *((split, round_) for round_ in every for split in SPLITS[1:])]
+        paths = (row_file(s, rank, round_) for s, round_ in parts if s in splits for rank in wanted)
+        return [by_path[path] for path in paths if path in by_path]
+
+    def rows(
+        self,
+        splits: Sequence[Split] = SPLITS,
+        ranks: Sequence[int] | None = None,
+        rounds: Sequence[int] | None = None,
+    ) -> Iterator[Row]:
+        """Yield rows in the order of `files`; WlgenError names the file and line of the first bad one."""
+        for proof in self.files(splits, ranks, rounds):
+            yield from read_rows(self.folder / proof.path)
+
+
+def open_workload(folder: Path) -> Workload:
+    """Open a built set by its folder; the manifest is read, the files are not yet proved."""
+    path = folder / MANIFEST
+    remedy = "Give the folder that `wlgen build` wrote, output/<name>."
+    try:
+        content = orjson.loads(path.read_bytes())
+    except OSError as failure:
+        raise error(
+            str(path), expected="a built set", found=failure.strerror or str(failure), remedy=remedy
+        ) from failure
+    except orjson.JSONDecodeError as failure:
+        raise error(str(path), expected="a JSON manifest", found=str(failure), remedy=remedy) from failure
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else type(content).__name__
+        raise error(str(path), expected=f'"format": "{FORMAT}"', found=repr(found), remedy=remedy)
+    try:
+        manifest = parse_manifest(content)
+    except (KeyError, TypeError, ValueError) as failure:
+        raise error(
+            str(path), expected="the keys of a manifest", found=repr(failure), remedy=remedy
+        ) from failure
+    return Workload(folder=folder, manifest=manifest)
+
+
+def prove_files(workload: Workload) -> None:
+    """Check each file's sha256 against the manifest; WlgenError lists every file that differs."""
+    problems = []
+    for proof in workload.manifest.files:
+        path = workload.folder / proof.path
+        found = file_sha256(path) or "no readable file"
+        if found != proof.sha256:
+            expected = f"sha256 {proof.sha256}"
+            remedy = "Rebuild the set with `wlgen build`."
+            problems.append(Problem(place=str(path), expected=expected, found=found, remedy=remedy))
+    if problems:
+        raise WlgenError(*problems)
+
+
+def file_sha256(path: Path) -> str | None:
+    """Return the sha256 of a file's bytes, or None where it cannot be read."""
+    try:
+        with path.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError:
+        return None

@@ -1,0 +1,129 @@
+"""Rows of a set: one request each, one JSONL line each.
+
+output/<name>/<split>/rank-<00>.jsonl        one row a line, UTF-8
+output/<name>/<split>/round-<1>/rank-<00>.jsonl    of a later round
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import orjson
+
+from wlgen.encodings import Message
+from wlgen.errors import error
+
+Split: TypeAlias = Literal["seed", "check", "formal"]
+SPLITS: tuple[Split, ...] = ("seed", "check", "formal")  # the order in which a server meets them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One request. Fields and their order are the keys of a JSONL line; lengths are tokens.
+
+    id: unique in the workload, "formal-r03-000007". group: rows sharing one prefix.
+    body_len: tokens of the message text. prompt_len: with framing. shared_len: longest common token prefix
+    with the row's group, framing head included. cached_len: what the rule says the server will report.
+    prompt_sha256: of the prompt ids as little-endian uint32.
+    Keys that a line leaves out where they are None: request_class, of a spec with several; session and turn,
+    of a conversation; timestamp_ms, since its round began; cached_len_recorded, what is cached if the model
+    has answered each turn with the recorded text.
+    """
+
+    id: str
+    split: Split
+    dp_rank: int
+    group: str
+    round: int
+    messages: tuple[Message, ...]
+    body_len: int
+    prompt_len: int
+    shared_len: int
+    cached_len: int
+    output_len: int
+    prompt_sha256: str
+    request_class: str | None = None
+    session: str | None = None
+    turn: int | None = None
+    timestamp_ms: int | None = None
+    cached_len_recorded: int | None = None
+
+    @property
+    def text_sha256(self) -> str:
+        """sha256 of the last message's text: how a client's record is matched to its row."""
+        return hashlib.sha256(self.messages[-1].content.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One broken promise: the row's id (or a place, where it is of no row), expected and got."""
+
+    id: str
+    promise: str
+    expected: int | str
+    got: int | str
+
+
+def row_file(split: str, rank: int, round_: int = 0) -> str:
+    """Return the path of a rank's file inside the set's folder."""
+    return f"{split}/" + (f"round-{round_}/" if round_ else "") + f"rank-{rank:02d}.jsonl"
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of one file; WlgenError names the line where it is not a row."""
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                yield parse_row(line, place=f"{path}:{number}")
+    except OSError as failure:
+        raise error(str(path), expected="a readable file of the set", found=str(failure)) from failure
+
+
+def parse_row(line: bytes, *, place: str) -> Row:
+    """Return the row of one JSONL line; the keys must be exactly those of Row, in order."""
+    remedy = "Rebuild the set with `wlgen build`."
+    try:
+        values = orjson.loads(line)
+    except orjson.JSONDecodeError as failure:
+        raise error(place, expected="a whole JSON row", found=str(failure), remedy=remedy) from failure
+    keys = list(values) if isinstance(values, dict) else [type(values).__name__]
+    if keys != [name for name in _ROW_TYPES if name not in OPTIONAL_KEYS or name in keys]:
+        expected = f"the keys {', '.join(name for name in _ROW_TYPES if name not in OPTIONAL_KEYS)}"
+        raise error(place, expected=expected, found=", ".join(keys), remedy=remedy)
+    for key, kind in _ROW_TYPES.items():
+        if key in values and type(values[key]) is not kind:
+            raise error(f"{place} {key}", expected=kind.__name__, found=repr(values[key])[:80], remedy=remedy)
+    try:
+        messages = tuple(Message(**m) for m in values.pop("messages"))
+    except TypeError as failure:
+        raise error(f"{place} messages", expected="[{role, content}, ...]", found=str(failure)) from failure
+    if not all(type(part) is str for message in messages for part in message):
+        raise error(f"{place} messages", expected="a role and a content of text", found="another type")
+    return Row(messages=messages, **values)
+
+
+def json_types(kind: type[Any]) -> dict[str, type]:
+    """Return the JSON type of each field of a dataclass."""
+    plain: dict[str, type] = {
+        "str": str,
+        "int": int,
+        "float": float,
+        "bool": bool,
+        "Split": str,
+        "Engine": str,
+    }
+    lists = ("tuple", "Sequence")
+    return {
+        field.name: plain.get(
+            str(field.type).removesuffix(" | None"), list if str(field.type).startswith(lists) else dict
+        )
+        for field in fields(kind)
+    }
+
+
+_ROW_TYPES = json_types(Row)
+OPTIONAL_KEYS = tuple(field.name for field in fields(Row) if field.default is None)
