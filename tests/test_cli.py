@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
 import subprocess
 import sys
 
 import pytest
 from typer.testing import CliRunner
 
-from wlgen import cli
+import wlgen
+from wlgen import cli, commands
 from wlgen.errors import Problem, WlgenError
 
 # Not pydantic: typer imports it by itself.
@@ -82,3 +85,37 @@ def test_list_names_every_kind():
         "cache rules: sglang, sglang-dsv4-cuda, sglang-dsv4-npu, vllm, vllm-ascend-dsv4, vllm-dsv4" in shown
     )
     assert "encodings: chat-template, deepseek-v4, raw" in shown
+
+
+def test_the_version_comes_from_one_place():
+    shown = CliRunner().invoke(cli.app, ["--version"])
+    assert (shown.exit_code, shown.output) == (0, f"wlgen {wlgen.__version__}\n")
+    assert importlib.metadata.version("wlgen") == wlgen.__version__
+
+
+def test_python_m_wlgen_is_the_command_line():
+    done = subprocess.run(
+        [sys.executable, "-m", "wlgen", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, f"wlgen {wlgen.__version__}\n")
+
+
+def test_help_shows_commands_in_the_order_of_use_in_80_columns():
+    shown = CliRunner().invoke(cli.app, ["--help"], env={"COLUMNS": "80", "TERM": "dumb"}).output
+    places = [shown.index(f" {name} ") for name in ("plan", "build", "verify", "export", "prepare", "audit")]
+    assert places == sorted(places)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert [group for group in commands.GROUPS if group not in shown] == []
+
+
+def test_a_shell_completes_the_commands():
+    """The words that bash hands over when a person types `wlgen pre` and the tab key."""
+    asked = {"_WLGEN_COMPLETE": "complete_bash", "COMP_WORDS": "wlgen pre", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.argv = ['wlgen']; from wlgen.cli import main; main()"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | asked,
+    )
+    assert done.stdout.split() == ["prepare"]

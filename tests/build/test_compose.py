@@ -10,8 +10,8 @@ from kit.oracle import server_ids, shared
 from kit.sets import chat, raw, spec_of
 
 from wlgen.build import compose
-from wlgen.build.ready import Blueprint, blueprint, load_encoding
 from wlgen.build.compose import Composed
+from wlgen.build.ready import Blueprint, blueprint, load_encoding
 from wlgen.workload.rows import SPLITS
 
 ENCODINGS = [

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from kit.sets import chat, spec_of
 
-from wlgen.build.ready import blueprint, load_encoding
 from wlgen.build.evidence import Evidence, isolates
+from wlgen.build.ready import blueprint, load_encoding
 from wlgen.text.lexicon import Lexicon
 
 

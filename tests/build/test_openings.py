@@ -9,13 +9,13 @@ import pytest
 from kit.oracle import broken_promises, read_rows, server_ids, shared
 from kit.sets import chat, framed, raw, spec_of, wordy
 
-from wlgen.build.ready import blueprint, load_encoding
 from wlgen.build.build import build
-from wlgen.errors import WlgenError
-from wlgen.text.lexicon import Lexicon
 from wlgen.build.openings import crowded_rows, opening
+from wlgen.build.ready import blueprint, load_encoding
+from wlgen.errors import WlgenError
 from wlgen.plan.rows import Segment
 from wlgen.plan.solve import solve
+from wlgen.text.lexicon import Lexicon
 from wlgen.verify.verify import verify
 from wlgen.workload.opened import open_workload
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from kit.sets import spec_of, wordy
 
-from wlgen.build.ready import blueprint
 from wlgen.build.build import build
 from wlgen.build.outline import outline
+from wlgen.build.ready import blueprint
 from wlgen.commands._outline_text import lines
 from wlgen.spec.model import Spec
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from kit.sets import spec_of
 
-from wlgen.spec import file as spec_file
-from wlgen.build.ready import Blueprint, blueprint
 from wlgen.build.build import build
-from wlgen.errors import WlgenError
 from wlgen.build.evidence import Evidence, method_of
 from wlgen.build.processes import Jobs
+from wlgen.build.ready import Blueprint, blueprint
 from wlgen.build.shares import Share, share_out
+from wlgen.errors import WlgenError
+from wlgen.spec import file as spec_file
 from wlgen.workload.opened import Workload
 
 SPEC = spec_of(

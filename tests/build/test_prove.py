@@ -12,13 +12,13 @@ from kit.sets import chat, family, raw, spec_of
 from tokenizers import AddedToken, Tokenizer
 
 from wlgen.build import compose
-from wlgen.build.ready import Blueprint, blueprint
 from wlgen.build.build import build
 from wlgen.build.compose import Composed, Piece
-from wlgen.errors import WlgenError
 from wlgen.build.evidence import Evidence, method_of
-from wlgen.text.lexicon import Chunk
 from wlgen.build.prove import Prover
+from wlgen.build.ready import Blueprint, blueprint
+from wlgen.errors import WlgenError
+from wlgen.text.lexicon import Chunk
 from wlgen.workload.rows import SPLITS
 
 Change = Callable[[Composed], Composed]

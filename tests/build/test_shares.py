@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from kit.sets import spec_of
 
-from wlgen.build.ready import Blueprint, blueprint
 from wlgen.build.build import build
 from wlgen.build.compose import Composed, Composer, Piece
-from wlgen.errors import Problem, WlgenError
 from wlgen.build.evidence import method_of
-from wlgen.text.lexicon import Chunk
-from wlgen.plan.rows import Plan, RowPlan
-from wlgen.plan.predict import gate
+from wlgen.build.ready import Blueprint, blueprint
 from wlgen.build.shares import Share, share_out
+from wlgen.errors import Problem, WlgenError
+from wlgen.plan.predict import gate
+from wlgen.plan.rows import Plan, RowPlan
+from wlgen.text.lexicon import Chunk
 
 SPEC = spec_of(dp_ranks=3, formal={"total": 40})
 

@@ -12,15 +12,15 @@ import orjson
 import pytest
 from kit.sets import spec_of
 
-from wlgen.workload import writer as disk
-from wlgen.build.ready import Blueprint, blueprint
 from wlgen.build.build import build
 from wlgen.build.compose import Composed
-from wlgen.workload.writer import writing
-from wlgen.errors import WlgenError
+from wlgen.build.ready import Blueprint, blueprint
 from wlgen.build.store import Staging, row_line, write_rows
+from wlgen.errors import WlgenError
+from wlgen.workload import writer as disk
 from wlgen.workload.opened import Workload, open_workload
 from wlgen.workload.rows import parse_row
+from wlgen.workload.writer import writing
 
 pytestmark = pytest.mark.usefixtures("small_bank")
 

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wlgen.spec import file as spec_file
-from wlgen.build.ready import (Blueprint, blueprint, content_sha256, load_encoding)
+from wlgen.build.evidence import Evidence, Method, method_of
+from wlgen.build.ready import Blueprint, blueprint, content_sha256, load_encoding
+from wlgen.build.shares import share_out
+from wlgen.build.store import Staging
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
-from wlgen.build.evidence import Evidence, Method, method_of
-from wlgen.plan.rows import File, Plan
 from wlgen.plan.predict import gate
-from wlgen.build.shares import share_out
+from wlgen.plan.rows import File, Plan
 from wlgen.plan.solve import solve
+from wlgen.spec import file as spec_file
 from wlgen.spec.model import Spec
-from wlgen.build.store import Staging
-from wlgen.workload.manifest import (FORMAT, MANIFEST, FileProof, Manifest)
-from wlgen.workload.rows import SPLITS, row_file
+from wlgen.workload.manifest import FORMAT, MANIFEST, FileProof, Manifest
 from wlgen.workload.opened import Workload, file_sha256, open_workload
+from wlgen.workload.rows import SPLITS, row_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

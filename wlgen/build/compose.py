@@ -14,11 +14,11 @@ from functools import cached_property, lru_cache
 import numpy as np
 import orjson
 
-from wlgen.encodings import Framing, Message
-from wlgen.text.lexicon import Chunk, Ids, Lexicon
 from wlgen.build.openings import opening
+from wlgen.encodings import Framing, Message
 from wlgen.plan.rows import RowPlan, Segment
 from wlgen.tasks import Task
+from wlgen.text.lexicon import Chunk, Ids, Lexicon
 
 KEPT_TOKENS = 8_000_000  # of shared segments, about 100 MB with their texts
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, Literal, TypeAlias
 
-from wlgen.text.lexicon import Lexicon
 from wlgen.plan.rows import RowPlan, Segment
 from wlgen.streams import Coordinates
 from wlgen.tasks import Task
+from wlgen.text.lexicon import Lexicon
 
 WHOLE_ROWS = 3  # of each split, beside the first with each prefix, as long as they have at most
 WHOLE_TOKENS = 150_000

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from wlgen.errors import WlgenError, error
-from wlgen.text.lexicon import Atom, Lexicon
 from wlgen.plan.rows import Plan, RowPlan, Segment
+from wlgen.text.lexicon import Atom, Lexicon
 
 
 def opening(lexicon: Lexicon, segment: Segment, *, at_start: bool) -> tuple[Atom, ...]:

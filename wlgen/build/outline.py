@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from wlgen.spec import file as spec_file
 from wlgen.build.ready import Blueprint, load_encoding
-from wlgen.errors import WlgenError
-from wlgen.plan.tree import Tree, prefix_tree, stretches
-from wlgen.plan.rows import Plan, RowPlan
-from wlgen.plan.predict import trajectory
-from wlgen.spec.lengths import describe
-from wlgen.plan.solve import solve
 from wlgen.build.store import row_line
+from wlgen.errors import WlgenError
+from wlgen.plan.predict import trajectory
+from wlgen.plan.rows import Plan, RowPlan
+from wlgen.plan.solve import solve
+from wlgen.plan.tree import Tree, prefix_tree, stretches
+from wlgen.spec import file as spec_file
+from wlgen.spec.lengths import describe
 from wlgen.workload.manifest import MANIFEST
-from wlgen.workload.rows import SPLITS, Split
 from wlgen.workload.opened import Workload
+from wlgen.workload.rows import SPLITS, Split
 
 POINTS = 12  # of the trajectory
 

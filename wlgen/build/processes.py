@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from wlgen.build.ready import Blueprint, blueprint
+from wlgen.build.shares import Share, Tell
 from wlgen.errors import WlgenError, error
 from wlgen.plan.predict import gate
-from wlgen.build.shares import Share, Tell
 from wlgen.spec.model import Spec
 from wlgen.workload.manifest import FileProof
 

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from wlgen.build.compose import Composed, id_runs
+from wlgen.build.evidence import Join, Method, joins, shared
 from wlgen.errors import WlgenError, error
-from wlgen.build.evidence import (Join, Method, joins, shared)
-from wlgen.workload.safe_text import Hygiene
-from wlgen.text.lexicon import Ids, Lexicon
 from wlgen.plan.rows import Segment
 from wlgen.streams import Coordinates
+from wlgen.text.lexicon import Ids, Lexicon
+from wlgen.workload.safe_text import Hygiene
 
 MARGIN = 40  # characters on each side of a seam, about 8 tokens
 OWN_MARGIN = 512  # characters before a row's own part, of any text: there may be no space to cut at

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from wlgen import encodings, registry, tasks
 from wlgen.build.compose import Composer
-from wlgen.encodings import Encoding
-from wlgen.text.lexicon import Lexicon
 from wlgen.build.openings import crowded_rows
+from wlgen.encodings import Encoding
 from wlgen.plan.rows import LEAD, Plan
 from wlgen.plan.solve import solve
 from wlgen.spec.model import Spec
 from wlgen.tasks import Task
+from wlgen.text.lexicon import Lexicon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

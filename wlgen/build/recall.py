@@ -12,13 +12,13 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from wlgen.spec import file as spec_file
 from wlgen.build.ready import Blueprint, blueprint, load_encoding
 from wlgen.errors import WlgenError, error
 from wlgen.plan.rows import RowPlan
+from wlgen.spec import file as spec_file
 from wlgen.workload.manifest import MANIFEST
-from wlgen.workload.rows import SPLITS, Row, Split
 from wlgen.workload.opened import Workload
+from wlgen.workload.rows import SPLITS, Row, Split
 
 Ids = NDArray[np.uint32]
 

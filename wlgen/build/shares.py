@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from wlgen.build.ready import Blueprint
 from wlgen.build.compose import Composed
 from wlgen.build.evidence import Method
-from wlgen.plan.rows import File, Plan
 from wlgen.build.prove import Prover
+from wlgen.build.ready import Blueprint
 from wlgen.build.store import write_rows
+from wlgen.plan.rows import File, Plan
 from wlgen.workload.manifest import FileProof
 from wlgen.workload.rows import row_file
 

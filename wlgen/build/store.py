@@ -22,11 +22,11 @@ from typing import Self
 import orjson
 
 from wlgen.build.compose import Composed
-from wlgen.workload.writer import Part, Writer, writing
 from wlgen.errors import error
 from wlgen.workload.manifest import MANIFEST, FileProof, Manifest
-from wlgen.workload.rows import OPTIONAL_KEYS, SPLITS
 from wlgen.workload.opened import file_sha256
+from wlgen.workload.rows import OPTIONAL_KEYS, SPLITS
+from wlgen.workload.writer import Part, Writer, writing
 
 
 def row_line(row: Composed) -> Iterator[Part]:
