@@ -114,3 +114,19 @@ def test_every_module_says_in_one_line_what_it_is():
 
 def test_no_module_is_longer_than_350_lines():
     assert [path for path in ROOT.glob("wlgen/**/*.py") if path.read_text().count("\n") > 350] == []
+
+
+def test_the_list_of_specs_has_a_line_for_each_with_its_own_words():
+    listed = (ROOT / "specs" / "README.md").read_text()
+    for path in SPECS:
+        first = next(line for line in path.read_text().splitlines() if not line.startswith("# yaml-language"))
+        assert f"| [`{path.stem}`]({path.name}) | {first.removeprefix('# ')} |" in listed
+
+
+def test_the_chinese_quick_start_gives_the_commands_and_figures_of_the_readme():
+    readme, chinese = (ROOT / "README.md").read_text(), (ROOT / "specs" / "README.zh.md").read_text()
+    commands = [line for line in chinese.splitlines() if line.startswith(("$ ", "pip install"))]
+    assert len(commands) == 8
+    assert [line for line in commands if line not in readme] == []
+    figures = ("16388", "131076", "118784 = 58 x 2048", "89.9387 %", "90.6222 %", "117888")
+    assert [figure for figure in figures if figure not in chinese or figure not in readme] == []
