@@ -7,6 +7,7 @@ from functools import cache
 from itertools import product
 
 import pytest
+import transformers
 from kit import families
 from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer
@@ -142,7 +143,8 @@ def test_the_encoding_is_transformers_where_that_differs_from_tokenizer_json(enc
     text = "<s>[INST] The end [/INST]"
     ids = loaded.encode(text, add_special_tokens=False)
     assert encoding.encode(text) == ids
-    assert from_file.encode(text, add_special_tokens=False).ids != ids
+    if int(transformers.__version__.partition(".")[0]) >= 5:  # 4 keeps the file's normalizer
+        assert from_file.encode(text, add_special_tokens=False).ids != ids
 
 
 def test_cutting_and_padding_of_the_file_are_off(tmp_path):
