@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-KINDS = ("encodings", "cache_rules", "tasks", "exporters", "readers")
+KINDS = ("encodings", "cache_rules", "tasks", "exporters", "readers", "witnesses")
 
 # From the bottom up. A room is a package of wlgen or one of its few flat modules; rooms on one line know
 # nothing of each other. A new room takes the lowest line that its imports allow.
 TABLE = """
 errors pages streams
 registry
-cache readers
+cache readers witnesses
 strict
 cache_rules encodings
 text workload

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from wlgen import cache_rules, encodings, exporters, readers, registry, tasks
+from wlgen import cache_rules, encodings, exporters, readers, registry, tasks, witnesses
 from wlgen.errors import WlgenError
 
-FOLDERS = [cache_rules, encodings, exporters, readers, tasks]
+FOLDERS = [cache_rules, encodings, exporters, readers, tasks, witnesses]
 
 
 def test_names_are_the_modules_without_those_of_the_folder_itself():

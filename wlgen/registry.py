@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-KINDS = ("encodings", "cache_rules", "tasks", "exporters", "readers")  # the folders of wlgen that hold them
+KINDS = (
+    "encodings",
+    "cache_rules",
+    "tasks",
+    "exporters",
+    "readers",
+    "witnesses",
+)  # the folders of wlgen that hold them
 
 
 def names(folder: ModuleType) -> list[str]:

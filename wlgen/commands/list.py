@@ -8,7 +8,7 @@ import typer
 
 
 def command(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
-    """List the known encodings, cache rules, tasks, exporters and readers."""
+    """List the known encodings, cache rules, tasks, exporters, readers and witnesses."""
     import json
 
     from wlgen import registry
