@@ -210,7 +210,7 @@ def edits(content: dict[str, Any]) -> dict[str, Callable[[], Any]]:
         "name": lambda: content.update(name="other"),
         "an unknown file": lambda: content["files"].append({"path": "../x", "sha256": "0", "rows": 1}),
         "a file twice": lambda: content["files"].append(content["files"][0]),
-        "a file's type": lambda: content["files"][0].update(path=5),
+        "a file's hash": lambda: content["files"][0].update(sha256=5),
         "proof": lambda: content.update(proof=[1]),
         "a key": lambda: content.pop("promises"),
         "another key": lambda: content.update(extra=1),
@@ -227,10 +227,13 @@ def test_an_edited_manifest_is_never_called_proved(whole, copied, tmp_path, edit
 
 
 @pytest.mark.parametrize("content", [b"", b"not json", b"[]", b"{}", b'{"format": "wlgen/1"}', b"\xff"])
-def test_a_manifest_that_cannot_be_read_is_written_anew(whole, copied, tmp_path, content):
+def test_a_folder_whose_manifest_does_not_list_its_files_is_refused_and_left(copied, tmp_path, content):
+    """Its files may be anybody's: nothing says that a build wrote them."""
     (copied / "manifest.json").write_bytes(content)
-    assert build(SPEC, tmp_path).written == 9
-    assert files_of(copied) == files_of(whole.workload.folder)
+    before = files_of(copied)
+    with pytest.raises(WlgenError, match="Move it away, or give another --output"):
+        build(SPEC, tmp_path)
+    assert files_of(copied) == before
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -17,6 +18,7 @@ from wlgen.build.compose import Composed
 from wlgen.build.ready import Blueprint, blueprint
 from wlgen.build.store import Staging, row_line, write_rows
 from wlgen.errors import WlgenError
+from wlgen.workload import exchange
 from wlgen.workload import writer as disk
 from wlgen.workload.opened import Workload, open_workload
 from wlgen.workload.rows import parse_row
@@ -94,9 +96,10 @@ def test_a_failure_leaves_an_older_set_as_it_was(built, ready):
     assert list(built.folder.parent.iterdir()) == [built.folder]
 
 
-@pytest.mark.parametrize("broken_rename", range(3))
-def test_a_break_in_the_exchange_loses_no_set_and_no_journal(built, monkeypatch, broken_rename):
-    """SIGINT between the renames: of the old set away, of the new one in, of the journal over."""
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("broken_rename", range(5))
+def test_a_break_in_the_exchange_loses_no_set_and_no_journal(built, monkeypatch, broken_rename, at_once):
+    """SIGINT before any of the renames, with and without a system that exchanges two folders at once."""
     (built.folder / "journal.jsonl").write_bytes(b"kept\n")
     before = content_of(built.folder)
     rename, done = Path.rename, []
@@ -108,7 +111,9 @@ def test_a_break_in_the_exchange_loses_no_set_and_no_journal(built, monkeypatch,
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", rename_or_break)
-    with pytest.raises(KeyboardInterrupt):
+    if not at_once:
+        monkeypatch.setattr(exchange, "swap", lambda *_: False)
+    with suppress(KeyboardInterrupt):  # with a system that can, there are three renames
         build(OTHER, built.folder.parent)
     after = content_of(built.folder)
     assert after.pop("journal.jsonl") == before.pop("journal.jsonl")
@@ -116,18 +121,32 @@ def test_a_break_in_the_exchange_loses_no_set_and_no_journal(built, monkeypatch,
     assert list(built.folder.parent.iterdir()) == [built.folder]
 
 
+def test_two_folders_are_exchanged_at_once_or_not_at_all(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    assert not exchange.swap(tmp_path / "a", tmp_path / "none")
+    if exchange.swap(tmp_path / "a", tmp_path / "b"):
+        assert (tmp_path / "a" / "b").exists()
+        assert (tmp_path / "b" / "a").exists()
+    else:
+        assert (tmp_path / "a" / "a").exists()
+
+
 def staged(built: Workload, new: Path, *steps: str) -> None:
     """Leave what a killed build leaves: a new set beside the old one, and so many renames done."""
     place = built.folder.parent / ".small.building"
     shutil.copytree(new, place / "new")
     (built.folder / "journal.jsonl").write_bytes(b"kept\n")
+    if "about to exchange" in steps:
+        (place / "new").rename(place / "old")
     if "old away" in steps:
         built.folder.rename(place / "old")
     if "new in" in steps:
         (place / "new").rename(built.folder)
 
 
-@pytest.mark.parametrize("steps", [(), ("old away",), ("old away", "new in")])
+@pytest.mark.parametrize("steps", [(), ("about to exchange",), ("old away",), ("old away", "new in")])
 def test_the_next_build_recovers_from_a_kill_at_any_point(built, models, steps):
     before = content_of(built.folder)
     staged(built, models["new"], *steps)
@@ -145,6 +164,72 @@ def test_a_journal_of_the_new_set_is_not_overwritten_by_the_old_ones(built, mode
     (built.folder / "journal.jsonl").write_bytes(b"newer\n")
     build(OTHER, built.folder.parent)
     assert (built.folder / "journal.jsonl").read_bytes() == b"newer\n"
+    assert (built.folder / "journal.jsonl.kept").read_bytes() == b"kept\n"
+
+
+def test_files_of_a_person_inside_a_split_stay_where_they_are(built):
+    mine = {
+        "formal/notes.txt": b"mine",
+        "inputs/trace.csv": b"my trace",
+        "seed/deep/er/x": b"",
+        "check/e": b"e",
+    }
+    for path, content in mine.items():
+        (built.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (built.folder / path).write_bytes(content)
+    (built.folder / "formal" / "link").symlink_to("/nowhere")
+    build(OTHER, built.folder.parent)
+    assert open_workload(built.folder).manifest.spec == OTHER.content
+    assert {path: (built.folder / path).read_bytes() for path in mine} == mine
+    assert (built.folder / "formal" / "link").is_symlink()
+
+
+def test_a_persons_file_where_the_set_has_one_is_refused_and_nothing_changes(built):
+    spec = spec_of(formal={"total": 4}, dp_ranks=3)
+    mine = built.folder / "formal" / "rank-02.jsonl"
+    mine.write_text("mine")
+    before = content_of(built.folder)
+    with pytest.raises(WlgenError) as refused:
+        build(spec, built.folder.parent)
+    assert str(refused.value) == (
+        f"{mine}: expected no file of yours where the build writes one, found one. "
+        "Move it away, or give another --output."
+    )
+    assert content_of(built.folder) == before
+    assert list(built.folder.parent.iterdir()) == [built.folder]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_place_that_is_a_link_stays_a_link(tmp_path, models, there):
+    """The set of a person whose disk is full stands on another one; the exchange happens there."""
+    real, place = tmp_path / "disk" / "set", tmp_path / "output" / "small"
+    place.parent.mkdir()
+    real.parent.mkdir()
+    if there:
+        shutil.copytree(models["old"], real)
+    place.symlink_to(real)
+    built = build(OTHER, place.parent)
+    assert place.is_symlink()
+    assert built.workload.folder == place
+    assert open_workload(real).manifest.spec == OTHER.content
+    assert [list(p.parent.iterdir()) for p in (real, place)] == [[real], [place]]
+
+
+@pytest.mark.parametrize(
+    "content", ['{"name": "my app", "icons": []}', "not json", '{"format": "other/1"}', "[]"]
+)
+def test_a_folder_with_a_manifest_of_something_else_is_refused_and_left(tmp_path, content):
+    """Web applications and browser extensions have a manifest.json too."""
+    place = tmp_path / "small"
+    place.mkdir()
+    (place / "manifest.json").write_text(content)
+    (place / "index.html").write_text("mine")
+    with pytest.raises(
+        WlgenError, match=r"found a manifest\.json that wlgen did not write, or that is damaged"
+    ):
+        build(SPEC, tmp_path)
+    assert content_of(place) == {"manifest.json": content.encode(), "index.html": b"mine"}
+    assert list(tmp_path.iterdir()) == [place]
 
 
 def test_what_a_person_adds_to_a_set_survives_its_rebuild(built):

@@ -1,32 +1,25 @@
-"""Store: composed rows to disk. Hash while writing, a temporary place, manifest last, then one rename.
-
-output/<name>                      the set, always whole
-output/.<name>.building/new-<id>   what a build is writing
-output/.<name>.building/old        the old set during the exchange; whoever comes next puts it back
-"""
+"""Store: composed rows to disk, hashed while they are written, into a folder that takes its place at once."""
 
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
-from secrets import token_hex
-from types import TracebackType
-from typing import Self
 
 import orjson
 
 from wlgen.build.compose import Composed
 from wlgen.errors import error
+from wlgen.workload.exchange import FolderKind, NewFolder
 from wlgen.workload.manifest import MANIFEST, FileProof, Manifest
-from wlgen.workload.opened import file_sha256
-from wlgen.workload.rows import OPTIONAL_KEYS, SPLITS
+from wlgen.workload.opened import file_sha256, listed_files
+from wlgen.workload.rows import OPTIONAL_KEYS
 from wlgen.workload.writer import Part, Writer, writing
+
+SET = FolderKind(deed="build", what="a built set", marker=MANIFEST, listed=listed_files)
 
 
 def row_line(row: Composed) -> Iterator[Part]:
@@ -80,83 +73,11 @@ def write_rows(folder: Path, files: Iterable[tuple[str, Iterable[Composed]]]) ->
     return [FileProof(path=path, sha256=file.hexdigest, rows=count) for path, file, count in written]
 
 
-class Staging:
-    """The temporary place of one build. Nothing of it is left unless `commit` is reached.
-
-    final: the set's folder. new: where its files are written first.
-    """
+class Staging(NewFolder):
+    """A set in the making, below output/<name>."""
 
     def __init__(self, output: Path, name: str) -> None:
-        self.final = output / name
-        self._place = output / f".{name}.building"
-        self.new = self._place / f"new-{token_hex(4)}"  # so that nothing of a killed build writes there
-        self._old = self._place / "old"
-
-    def __enter__(self) -> Self:
-        with writing(self.final.parent):
-            self._made = [path for path in self._place.parents if not path.exists()]
-            self._lock = self._locked()
-        with writing(self.final):
-            self._settle()
-            self.new.mkdir()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._settle()
-        shutil.rmtree(self._place, ignore_errors=True)
-        os.close(self._lock)
-        with suppress(OSError):  # of the folders that were made for this build, the empty ones go
-            for path in self._made:
-                path.rmdir()
-
-    def _locked(self) -> int:
-        """Make the temporary place and lock it; the lock ends with the process, however it ends."""
-        while True:
-            self._place.mkdir(parents=True, exist_ok=True)
-            try:
-                held = os.open(self._place, os.O_RDONLY)
-            except FileNotFoundError:
-                continue  # the build that held it has just ended and taken the folder away
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self._place.stat().st_ino == os.fstat(held).st_ino:
-                    return held
-            except FileNotFoundError:
-                pass  # as above
-            except BlockingIOError as failure:
-                os.close(held)
-                remedy = "Wait for it, or give another --output."
-                place = str(self.final)
-                raise error(
-                    place, expected="one build at a time", found="another", remedy=remedy
-                ) from failure
-            os.close(held)
-
-    def _settle(self) -> None:
-        """End an exchange, however far it came, and clear what a build wrote.
-
-        An old set goes back to an empty place, or gives what a person added to it to the new one.
-        """
-        if self._old.exists():
-            if self.final.exists():
-                self._move_extras()
-            else:
-                self._old.rename(self.final)
-        for path in self._place.iterdir():
-            shutil.rmtree(path, ignore_errors=True)
-
-    def check_place(self) -> None:
-        """Raise WlgenError where the set's place holds something that is not a built set."""
-        with writing(self.final):
-            if not self.final.exists() or (self.final / MANIFEST).exists():
-                return
-            found = "other files and no manifest" if self.final.is_dir() else "a file"
-            if self.final.is_dir() and not any(self.final.iterdir()):
-                return
-        remedy = "Move it away, or give another --output."
-        raise error(str(self.final), expected="a built set or no folder", found=found, remedy=remedy)
+        super().__init__(output / name, SET)
 
     def keep(self, proof: FileProof, folder: Path) -> FileProof:
         """Take a proved file: a link to that of the set which is being replaced, a copy of another set's."""
@@ -179,20 +100,10 @@ class Staging:
         return FileProof(path=path, sha256=hashlib.sha256(content).hexdigest(), rows=0)
 
     def commit(self, manifest: Manifest) -> None:
-        """Write the manifest, exchange the old set and the new, and keep what a person added to the old."""
+        """Write the manifest and put the set in its place, with what a person added to the old one."""
         with writing(self.final):
             (self.new / MANIFEST).write_bytes(manifest_bytes(manifest))
-            if self.final.exists():
-                self.final.rename(self._old)
-            self.new.rename(self.final)
-            self._settle()
-
-    def _move_extras(self) -> None:
-        """Move what stands in the old set's folder and is not the set's: a journal, for example."""
-        for path in self._old.iterdir():
-            target = self.final / path.name
-            if path.name not in (MANIFEST, *SPLITS, "inputs") and not target.exists():
-                path.rename(target)
+        self.exchange()
 
 
 def _linked(source: Path, target: Path) -> bool:

@@ -84,6 +84,23 @@ def prove_files(workload: Workload) -> None:
         raise WlgenError(*problems)
 
 
+def listed_files(folder: Path) -> set[str] | None:
+    """Return the paths of a set's own files, the manifest's among them; None where the folder holds no set.
+
+    A set is known by the format that its manifest names, so a folder with somebody else's manifest.json is
+    none. Whatever the manifest does not list is a person's.
+    """
+    try:
+        content = orjson.loads((folder / MANIFEST).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        return None
+    files = content.get("files")
+    paths = [file.get("path") for file in files if isinstance(file, dict)] if isinstance(files, list) else []
+    return {MANIFEST, *(path for path in paths if isinstance(path, str))}
+
+
 def file_sha256(path: Path) -> str | None:
     """Return the sha256 of a file's bytes, or None where it cannot be read."""
     try:
