@@ -13,7 +13,7 @@ from wlgen.cli import app
 from wlgen.encodings import Encoding, deepseek_v4
 from wlgen.plan.rows import Plan, RowPlan
 from wlgen.spec import file as spec_file
-from wlgen.workload.rows import Split
+from wlgen.workload.splits import Split
 
 ROOT = Path(__file__).parent.parent
 SPECS = sorted(ROOT.glob("specs/*.yaml"))

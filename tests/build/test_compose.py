@@ -12,7 +12,7 @@ from kit.sets import chat, raw, spec_of
 from wlgen.build import compose
 from wlgen.build.compose import Composed
 from wlgen.build.ready import Blueprint, blueprint, load_encoding
-from wlgen.workload.rows import SPLITS
+from wlgen.workload.splits import SPLITS
 
 ENCODINGS = [
     {"name": "deepseek-v4"},

@@ -19,7 +19,7 @@ from wlgen.build.prove import Prover
 from wlgen.build.ready import Blueprint, blueprint
 from wlgen.errors import WlgenError
 from wlgen.text.lexicon import Chunk
-from wlgen.workload.rows import SPLITS
+from wlgen.workload.splits import SPLITS
 
 Change = Callable[[Composed], Composed]
 

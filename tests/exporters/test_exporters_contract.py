@@ -18,7 +18,7 @@ from wlgen.cache.rule import CacheRule
 from wlgen.encodings import Message
 from wlgen.errors import WlgenError
 from wlgen.exporters import Exporter, File, Portion, Prompt, Target
-from wlgen.workload.rows import SPLITS
+from wlgen.workload.splits import SPLITS
 
 CLIENTS = registry.names(exporters)
 FORMS = [(c, form.name) for c in CLIENTS for form in registry.load(exporters, c, place="").FORMS]

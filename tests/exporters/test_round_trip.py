@@ -15,7 +15,8 @@ from wlgen import exporters, registry
 from wlgen.build.build import build
 from wlgen.export.export import export
 from wlgen.workload.opened import Workload
-from wlgen.workload.rows import SPLITS, Row
+from wlgen.workload.rows import Row
+from wlgen.workload.splits import SPLITS
 
 CLIENTS = [
     (client, form.name)

@@ -16,19 +16,20 @@ from wlgen.cache.rule import CacheRule
 from wlgen.encodings import Message
 from wlgen.readers import Result
 from wlgen.workload.manifest import FORMAT, Bound, FileProof, Manifest, Promises
-from wlgen.workload.rows import OPTIONAL_KEYS, Row, Split, row_file
+from wlgen.workload.rows import OPTIONAL_KEYS, Row, row_file
+from wlgen.workload.splits import BY_NAME
 
 PROMPT, SHARED, CACHED, OUTPUT = 2052, 1664, 1664, 64
 RULE = CacheRule(name="sglang", engine="sglang", page_size=128, hit_quantum=128)
 RANKS = 2
 
 
-def row(split: Split, rank: int, number: int, **changes: Any) -> Row:
+def row(split: str, rank: int, number: int, **changes: Any) -> Row:
     """Return a row: warm, 81.09 % cached; a seed finds nothing and asks for one token."""
     seed = split == "seed"
     fields: dict[str, Any] = {
         "id": f"{split}-r{rank:02d}-{number:06d}",
-        "split": split,
+        "split": BY_NAME[split],
         "dp_rank": rank,
         "group": "0",
         "round": 0,

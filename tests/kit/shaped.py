@@ -23,7 +23,8 @@ from wlgen.plan.solve import solve
 from wlgen.spec import file as spec_file
 from wlgen.spec.model import Spec
 from wlgen.workload.opened import Workload, open_workload
-from wlgen.workload.rows import SPLITS, Finding
+from wlgen.workload.rows import Finding
+from wlgen.workload.splits import SPLITS
 
 RULES: dict[str, dict[str, Any]] = {
     "dense": {"engine": "sglang", "page_size": 16},

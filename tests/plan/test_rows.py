@@ -10,7 +10,7 @@ from kit.sets import framed, spec_of
 
 from wlgen.plan.rows import Plan, RowPlan, sibling
 from wlgen.plan.solve import solve
-from wlgen.workload.rows import SPLITS
+from wlgen.workload.splits import SPLITS
 
 WARM = {"min_ratio": 0.5}
 ZERO = {"max_tokens": 0}

@@ -13,7 +13,8 @@ from wlgen.build.ready import blueprint, load_encoding
 from wlgen.encodings import Encoding, Message
 from wlgen.verify import reencode
 from wlgen.verify.reencode import Reencoder
-from wlgen.workload.rows import SPLITS, Row
+from wlgen.workload.rows import Row
+from wlgen.workload.splits import SPLITS
 
 
 class CountingTokenizer:

@@ -18,7 +18,8 @@ from wlgen.audit.run_figures import Setting, Timeline, figures
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.readers import Result
 from wlgen.workload.manifest import Manifest
-from wlgen.workload.rows import SPLITS, Finding, Row, Split
+from wlgen.workload.rows import Finding, Row
+from wlgen.workload.splits import MEASURED, SPLITS, Split
 
 P1, P50 = Fraction(1, 100), Fraction(1, 2)
 
@@ -28,7 +29,7 @@ def audit(
     files: Iterable[tuple[str, Iterable[Result | Problem]]],
     manifest: Manifest,
     *,
-    splits: Sequence[Split] = ("formal",),
+    splits: Sequence[Split] = MEASURED,
     rounds: Sequence[int] = (0,),
     setting: Setting | None = None,
     absent_is_zero: bool = False,
@@ -45,7 +46,7 @@ def audit(
     joined = join(known, files, splits, rounds)
 
     def asked(row: Promised) -> bool:
-        return row.split in splits and (row.split == "seed" or row.round in rounds)
+        return row.split in splits and row.split.within(row.round, rounds)
 
     results: dict[str, list[Result]] = defaultdict(list)
     timed: list[Result] = []
@@ -65,7 +66,7 @@ def audit(
     _require_results(outcomes, joined, elsewhere)
     classes = tuple(of_classes(outcomes))
     timeline = Timeline.of(timed)
-    measured = [o for o in outcomes if o.row.split != "seed"]
+    measured = [o for o in outcomes if not o.row.split.primes]
     return Audit(
         name=manifest.name,
         splits=tuple(splits),
@@ -98,10 +99,10 @@ def audit(
 
 
 def parse_splits(names: Sequence[str]) -> tuple[Split, ...]:
-    """Return the splits of these names, once each and in the order a server meets them."""
+    """Return the splits of these names in the order a server meets them; without names, what is measured."""
     if unknown := [name for name in names if name not in SPLITS]:
         raise error("--split", expected=" or ".join(SPLITS), found=", ".join(unknown))
-    return tuple(split for split in SPLITS if split in names)
+    return tuple(split for split in SPLITS if split in names) or MEASURED
 
 
 def parse_rounds(asked: Sequence[int], built: Sequence[int] | None) -> tuple[int, ...]:

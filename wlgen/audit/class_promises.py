@@ -15,7 +15,7 @@ def of_classes(outcomes: Sequence[RowOutcome]) -> Iterator[ClassPromise]:
     """Yield what each class promised and what was observed of it; seeds promise no ratio."""
     classes: dict[str | None, list[RowOutcome]] = defaultdict(list)
     for outcome in outcomes:
-        if outcome.row.split != "seed":
+        if not outcome.row.split.primes:
             classes[outcome.row.request_class].append(outcome)
     for name, group in classes.items():
         planned = sorted(_planned(group), key=lambda ratio: ratio.value)
@@ -42,7 +42,7 @@ def of_aggregates(outcomes: Sequence[RowOutcome], set_name: str) -> Iterator[Fin
     """
     asked: dict[tuple[str | None, int], list[RowOutcome]] = defaultdict(list)
     for outcome in outcomes:
-        if outcome.row.split == "formal" and outcome.row.bound.aggregate is not None:
+        if outcome.row.split.measured and outcome.row.bound.aggregate is not None:
             asked[outcome.row.request_class, outcome.row.round].append(outcome)
     rounds = {round_ for _, round_ in asked}
     for (name, round_), group in asked.items():

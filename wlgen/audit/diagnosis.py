@@ -139,7 +139,7 @@ def _above(seen: Sequence[_Seen], first: str) -> Iterator[Diagnosis]:
 
 def _unprimed(seen: Sequence[_Seen]) -> Iterator[Diagnosis]:
     """Yield why rows without a bound (a cold class, a trace) lack what the rows before them leave."""
-    warm = [s for s in seen if s.row.cached_len > 0 and s.row.split != "seed"]
+    warm = [s for s in seen if s.row.cached_len > 0 and not s.row.split.primes]
     short = [s for s in warm if s.short > 0]
     if len(short) < PATTERN:
         return

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from wlgen.readers import Result
 from wlgen.workload.manifest import Bound
-from wlgen.workload.rows import Finding, Row, Split
+from wlgen.workload.rows import Finding, Row
+from wlgen.workload.splits import Split
 
 NOT_OBSERVED = "NOT_OBSERVED"
 ERROR_SHOWN = 300  # characters of a client's error
@@ -105,7 +106,7 @@ def _of_cached(row: Promised, cached: int, prompt: int | None) -> Iterator[Findi
     # both would count one fault twice. The bound is that of the planned prompt; another prompt length is a
     # finding of its own.
     prompt = row.prompt_len if prompt is None else prompt
-    bound, bounded = row.bound, row.split != "seed"
+    bound, bounded = row.bound, not row.split.primes
     if cached > prompt:
         yield Finding(id=row.id, promise="cached_within_prompt", expected=prompt, got=cached)
     elif bounded and cached < (least := bound.least(row.prompt_len)):

@@ -12,7 +12,8 @@ from typing import TypeAlias
 from wlgen.audit.findings import Promised
 from wlgen.errors import Problem
 from wlgen.readers import Result
-from wlgen.workload.rows import SPLITS, Finding, Split
+from wlgen.workload.rows import Finding
+from wlgen.workload.splits import BY_NAME, SPLITS, Split
 
 LISTED_PROBLEMS = 5  # of one file
 LARGEST_FRAMING = 4096  # tokens; a prompt further from its plan is no framing's doing
@@ -39,7 +40,7 @@ class Rows:
         for row in self.all:
             turn = place[row.split, row.round, row.dp_rank]
             place[row.split, row.round, row.dp_rank] += 1
-            in_round = rounds is None or row.split == "seed" or row.round in rounds
+            in_round = rounds is None or row.split.within(row.round, rounds)
             if row.split in splits and rank in (None, row.dp_rank) and in_round:
                 ordered.append((row.round, turn, row.dp_rank, row))
         ordered.sort(key=lambda found: found[:3])
@@ -167,7 +168,7 @@ def _order(
     sent: Sequence[Split] = (held,) if held else splits
     if known:  # what was sent says which splits the file is of
         sent = tuple(split for split in SPLITS if any(row.split == split for row in known))
-        rounds = tuple({row.round for row in known if row.split != "seed"})
+        rounds = tuple({row.round for row in known if row.split.each_round})
     in_turn = rows.exported(sent, rank, rounds)
     if not texts:
         return in_turn
@@ -185,9 +186,9 @@ def _agreeing(order: Sequence[Promised], texts: Sequence[tuple[int | None, str |
 def _named(name: str) -> tuple[Split | None, int | None]:
     # A run card names a client's result files after the split and rank whose rows they hold.
     stem = Path(name).name
-    splits: list[Split] = re.findall(r"(?<![a-z])(seed|check|formal)(?![a-z])", stem)
+    splits = re.findall(rf"(?<![a-z])({'|'.join(SPLITS)})(?![a-z])", stem)
     ranks = re.findall(r"rank-(\d+)", stem)
-    return splits[-1] if splits else None, int(ranks[-1]) if ranks else None
+    return BY_NAME[splits[-1]] if splits else None, int(ranks[-1]) if ranks else None
 
 
 def _of_another_set(name: str, pairs: _Pairs) -> Problem | None:

@@ -12,7 +12,8 @@ from wlgen.audit.run_figures import Figures, Timeline
 from wlgen.errors import Problem
 from wlgen.readers import Result
 from wlgen.workload.manifest import Bound, Promises
-from wlgen.workload.rows import Finding, Split
+from wlgen.workload.rows import Finding
+from wlgen.workload.splits import MEASURED, Split
 
 WORST = 10
 
@@ -149,4 +150,4 @@ class Audit:
 
 def timed_split(splits: Sequence[Split]) -> Split:
     """Return the one split whose times make the windows: checks sent before are no part of the run."""
-    return "formal" if "formal" in splits else splits[-1]
+    return next((split for split in splits if split in MEASURED), splits[-1])

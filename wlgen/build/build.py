@@ -21,7 +21,8 @@ from wlgen.spec import file as spec_file
 from wlgen.spec.model import Spec
 from wlgen.workload.manifest import FORMAT, MANIFEST, FileProof, Manifest
 from wlgen.workload.opened import Workload, file_sha256, open_workload
-from wlgen.workload.rows import SPLITS, row_file
+from wlgen.workload.rows import row_file
+from wlgen.workload.splits import SPLITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,9 @@ def manifest(
         promises=plan.promises,
         splits=plan.counts(),
         ranks=sorted({rank for _, rank, _ in there}),
-        rounds=sorted({round_ for split, _, round_ in there if split != "seed"}) if spec.rounds > 1 else None,
+        rounds=sorted({round_ for split, _, round_ in there if split.each_round})
+        if spec.rounds > 1
+        else None,
         files=tuple(by_path[path] for path in (*map(_path, there), *sorted(spec.inputs)) if path in by_path),
         proof=proof,
     )
@@ -225,7 +228,7 @@ def _missing(
     missing = []
     for split, rank, round_ in plan.files():
         path = row_file(split, rank, round_)
-        asked = rank in ranks and (split == "seed" or round_ in rounds) and plan.count(split, rank, round_)
+        asked = rank in ranks and split.within(round_, rounds) and plan.count(split, rank, round_)
         if path not in kept and (path in listed or asked):
             missing.append((split, rank, round_))
     return missing

@@ -17,7 +17,7 @@ from wlgen.spec import file as spec_file
 from wlgen.spec.lengths import describe
 from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload
-from wlgen.workload.rows import SPLITS, Split
+from wlgen.workload.splits import SPLITS, Split
 
 POINTS = 12  # of the trajectory
 
@@ -29,9 +29,9 @@ def outline(ready: Blueprint, in_flight: int = 0) -> dict[str, Any]:
     admitted at a time for the trajectory of the hit ratio, 0 for none.
     """
     plan, rule = ready.plan, ready.spec.cache
-    formal = [row for rank in range(ready.spec.dp_ranks) for row in plan.rows("formal", rank)]
+    formal = [row for rank in range(ready.spec.dp_ranks) for row in plan.rows(Split.FORMAL, rank)]
     columns = {name: _length([getattr(row, name) for row in formal]) for name in _LENGTHS}
-    splits = {split: _split(ready, split) for split in SPLITS}
+    splits = {split.value: _split(ready, split) for split in SPLITS}
     return {
         "name": ready.spec.name,
         "rule": {"name": rule.name, "page_size": rule.page_size, "hit_quantum": rule.hit_quantum},
@@ -68,7 +68,7 @@ def _unique(row: RowPlan) -> int:
 
 def _split(ready: Blueprint, split: Split) -> dict[str, Any]:
     """Return the rows of a split, and the figures of its first row."""
-    plan, rounds = ready.plan, 1 if split == "seed" else ready.spec.rounds
+    plan, rounds = ready.plan, ready.spec.rounds if split.each_round else 1
     per_rank = [plan.count(split, rank) for rank in range(ready.spec.dp_ranks)]
     rows = [row for rank in range(ready.spec.dp_ranks) for row in plan.rows(split, rank)]
     first = rows[0] if rows else None
@@ -87,7 +87,7 @@ def _split(ready: Blueprint, split: Split) -> dict[str, Any]:
 def _trajectory(plan: Plan, in_flight: int) -> list[dict[str, Any]]:
     """Return the hit ratio along the rows in the order sent, with `in_flight` rows a rank at a time."""
     ranks = [
-        trajectory(plan.rows("formal", rank), plan.spec.cache, plan.frame, in_flight)
+        trajectory(plan.rows(Split.FORMAL, rank), plan.spec.cache, plan.frame, in_flight)
         for rank in range(plan.spec.dp_ranks)
     ]
     found = stretches([[(cached, row.prompt_len) for row, cached in rank] for rank in ranks], POINTS)
@@ -102,4 +102,4 @@ def planned_tree(workload: Workload) -> Tree:
         plan = solve(spec, load_encoding(spec), lambda _number, _output_len: 1)
     except WlgenError as failure:  # an encoding that is not on this machine: a picture is no reason to stop
         return Tree((), str(failure.problems[0]))
-    return Tree(prefix_tree(row for rank in manifest.ranks for row in plan.rows("formal", rank)))
+    return Tree(prefix_tree(row for rank in manifest.ranks for row in plan.rows(Split.FORMAL, rank)))

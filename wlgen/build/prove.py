@@ -83,7 +83,7 @@ class Prover:
     def _check_bound(self, row: Composed) -> None:
         plan, bound = row.plan, row.plan.bound
         least, most = bound.least(plan.prompt_len), bound.most(plan.prompt_len)
-        if plan.split != "seed" and not least <= plan.cached_len <= most:
+        if not plan.split.primes and not least <= plan.cached_len <= most:
             expected = f"{least} to {most} cached tokens of {plan.prompt_len}"
             raise error(f"row {plan.id}", expected=expected, found=str(plan.cached_len))
 

@@ -18,7 +18,8 @@ from wlgen.plan.rows import RowPlan
 from wlgen.spec import file as spec_file
 from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload
-from wlgen.workload.rows import SPLITS, Row, Split
+from wlgen.workload.rows import Row
+from wlgen.workload.splits import SPLITS, Split
 
 Ids = NDArray[np.uint32]
 
@@ -70,7 +71,7 @@ class Recall:
     def _plan(self, split: Split, dp_rank: int) -> RowPlan | None:
         file = (split, dp_rank)
         if file not in self._plans:
-            rounds = self._rounds if split != "seed" else (0,)
+            rounds = self._rounds if split.each_round else (0,)
             self._plans[file] = (
                 chain.from_iterable(self._ready.plan.rows(*file, round_) for round_ in rounds)
                 if self._ready

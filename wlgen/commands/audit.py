@@ -63,7 +63,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         workload.rows(),
         files,
         workload.manifest,
-        splits=parse_splits(split or ["formal"]),
+        splits=parse_splits(split or ()),
         rounds=parse_rounds(round_ or (), workload.manifest.rounds),
         setting=Setting(concurrency=concurrency, rate=rate, cards=cards),
         absent_is_zero=absent_is_zero,

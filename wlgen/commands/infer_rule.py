@@ -44,7 +44,7 @@ def command(
     from wlgen.workload.opened import open_workload
 
     if built:
-        seen = set_observations(open_workload(built), observed, parse_splits(split or ["formal"]))
+        seen = set_observations(open_workload(built), observed, parse_splits(split or ()))
     else:
         seen = chain.from_iterable(map(read_observations, observed))
     found = infer(seen)

@@ -16,7 +16,8 @@ from wlgen.export.rows import SetFile, SetReader
 from wlgen.exporters import Exporter, Form, Target, _run_card
 from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload
-from wlgen.workload.rows import SPLITS, row_file
+from wlgen.workload.rows import row_file
+from wlgen.workload.splits import in_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,16 +97,15 @@ def _wanted(
 ) -> list[SetFile]:
     """Return the files that are to be exported: seeds, then each round's checks and formal rows, by rank."""
     by_path = {f.path: f for f in workload.manifest.files}
-    every = [("seed", 0), *((split, r) for r in workload.manifest.rounds or (0,) for split in SPLITS[1:])]
     have = [
         SetFile(split=split, round=round_, rank=rank, proof=by_path[path])
-        for split, round_ in every
+        for split, round_ in in_order(workload.manifest.rounds or (0,))
         for rank in range(workload.manifest.dp_ranks)
         if (path := row_file(split, rank, round_)) in by_path
     ]
     for option, asked, known in (
         ("--split", splits, list(dict.fromkeys(f.split for f in have))),
-        ("--round", rounds, sorted({f.round for f in have if f.split != "seed"})),
+        ("--round", rounds, sorted({f.round for f in have if f.split.each_round})),
         ("--rank", ranks, sorted({f.rank for f in have})),
     ):
         for value in asked:
@@ -117,7 +117,7 @@ def _wanted(
         for f in have
         if (not splits or f.split in splits)
         and (not ranks or f.rank in ranks)
-        and (not rounds or f.split == "seed" or f.round in rounds)
+        and (not rounds or f.split.within(f.round, rounds))
     ]
     if not wanted:
         found = "none for these splits and ranks"

@@ -17,7 +17,8 @@ from wlgen.errors import error
 from wlgen.exporters import FIELDS, Json, Portion, Prompt, Said
 from wlgen.workload.manifest import FileProof
 from wlgen.workload.opened import Workload, file_sha256
-from wlgen.workload.rows import OPTIONAL_KEYS, Row, Split, parse_row
+from wlgen.workload.rows import OPTIONAL_KEYS, Row, parse_row
+from wlgen.workload.splits import Split
 
 if TYPE_CHECKING:
     import numpy as np
@@ -133,7 +134,7 @@ class SetReader:
         for part in dict.fromkeys((f.split, f.round) for f in self._files):
             sources = [self._rows(f) for f in self._files if (f.split, f.round) == part]
             ordered = chain.from_iterable(sources) if apart else in_turn(sources)
-            if by_time and not apart and part[0] == "formal":
+            if by_time and not apart and part[0].measured:
                 ordered = heapq.merge(*sources, key=lambda prompt: prompt.timestamp_ms or 0)
             for prompt in ordered:
                 self._tallies[prompt.split, prompt.round, prompt.dp_rank].add(prompt)

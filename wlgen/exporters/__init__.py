@@ -13,7 +13,8 @@ import orjson
 
 from wlgen.encodings import Message
 from wlgen.workload.manifest import Manifest
-from wlgen.workload.rows import Row, Split
+from wlgen.workload.rows import Row
+from wlgen.workload.splits import Split
 
 if TYPE_CHECKING:
     import numpy as np

@@ -92,7 +92,7 @@ def _order(target: Target) -> str:
 def _formal(card: RunCard, portions: Sequence[Portion]) -> Iterator[str]:
     if "formal" in card.commands:
         yield _shell(card.commands["formal"])
-    elif not any(p.split == "formal" for p in portions):
+    elif not any(p.split.measured for p in portions):
         yield "(no formal rows were exported)"
     for round_ in sorted({p.round for p in portions} - {0}):
         yield f"### Round {round_}: other rows over the same prefixes, without a flush"
@@ -104,7 +104,7 @@ def _audits(card: RunCard, portions: Sequence[Portion]) -> Iterator[str]:
     if not card.audit:
         yield "Nothing to audit."
         return
-    for portion in {p.part: p for p in portions if p.split == "formal"}.values():
+    for portion in {p.part: p for p in portions if p.split.measured}.values():
         round_ = f" --round {portion.round}" if portion.round else ""
         yield _shell(f'wlgen audit "$SET" {card.audit.replace(PART, portion.part)}{round_}')
 

@@ -15,7 +15,7 @@ from wlgen.plan.rows import MessagePlan, RowPlan, Segment, row_id, sibling
 from wlgen.plan.table import Node, Path, Table, tabulate
 from wlgen.spec.arrivals import timestamps
 from wlgen.spec.model import Spec
-from wlgen.workload.rows import Split
+from wlgen.workload.splits import Split
 
 
 class _Primed(NamedTuple):
@@ -50,7 +50,7 @@ class Population:
         """Yield the class, prompt_len and cached_len of each formal row."""
         if self._predicted is not None:
             for rank in range(self._spec.dp_ranks):
-                yield from ((r.task, r.prompt_len, r.cached_len) for r in self.rows("formal", rank, 0))
+                yield from ((r.task, r.prompt_len, r.cached_len) for r in self.rows(Split.FORMAL, rank, 0))
             return
         table = self.table
         columns = (table.request_class.tolist(), table.body_len.tolist(), table.cached_len.tolist())
@@ -84,33 +84,34 @@ class Population:
 
     def count(self, split: Split, rank: int, round_: int) -> int:
         """Return the rows of a split on one rank in one round."""
-        if split == "formal":
+        if split.measured:
             return len(self.table.orders[rank])
-        return self._per_rank(split) * len(self._primed(split, rank)) if split == "check" or not round_ else 0
+        here = split.each_round or round_ == 0
+        return self._per_rank(split) * len(self._primed(split, rank)) if here else 0
 
     def _per_rank(self, split: Split) -> int:
         splits = self._spec.splits
-        return splits.check.per_rank if split == "check" else splits.seed.per_rank if splits.seed else 0
+        return splits.check.per_rank if split is Split.CHECK else splits.seed.per_rank if splits.seed else 0
 
     def rows(self, split: Split, rank: int, round_: int) -> Iterator[RowPlan]:
         """Yield the rows of a split on one rank in one round, in the order of their file."""
-        if split == "formal":
+        if split.measured:
             for n in self.table.orders[rank]:
                 yield self._formal(n, round_)
-        elif split == "check" or round_ == 0:
+        elif split.each_round or round_ == 0:
             primed, count = self._primed(split, rank), self.count(split, rank, round_)
             # Seeds find what the seeds before them have left: other turns of their prefix, and its ancestors.
-            held = Predictor(self._spec.cache, self._frame) if split == "seed" and count > 1 else None
+            held = Predictor(self._spec.cache, self._frame) if split.primes and count > 1 else None
             for index in range(count):
                 which, turn = divmod(index, self._per_rank(split))
-                make = self._check if split == "check" else self._seed
+                make = self._seed if split.primes else self._check
                 row = make(primed[which], turn, index, rank, round_)
                 yield row if held is None else replace(row, cached_len=held.send(row))
 
     def ordinals(self) -> tuple[int, int]:
         """Return bounds of every segment's ordinal, the least and the greatest."""
         formal = max(self.table.number, default=0)
-        turns = max(self._per_rank("seed"), self._per_rank("check"))
+        turns = max(self._per_rank(Split.SEED), self._per_rank(Split.CHECK))
         extra = turns * len(self.classes) * self._spec.dp_ranks
         branch = (1 + max(max(path[1:], default=0) for path in self.table.paths)) * len(self.classes)
         places = (("formal", formal), ("seed", extra), ("check", extra), ("branch", branch))
@@ -145,7 +146,7 @@ class Population:
             if end:
                 ends.setdefault((end, shared_len), _Primed(end, shared_len, n))
                 _deepen(longest, end, _Primed(end, shared_len, n))
-        if split == "check":
+        if not split.primes:
             proved: dict[tuple[int, Node], _Primed] = {}
             for path, primed in leaves.items():  # of two that leave a prefix above their own, one proves it
                 proved.setdefault((path[0], table.nodes[primed.row]), primed)
@@ -181,8 +182,8 @@ class Population:
             kind="own",
         )
         return RowPlan(
-            id=row_id("formal", rank, index, round_),
-            split="formal",
+            id=row_id(Split.FORMAL, rank, index, round_),
+            split=Split.FORMAL,
             dp_rank=rank,
             group=self.group_name(table.paths[n]),
             round=round_,
@@ -224,7 +225,7 @@ class Population:
         found: dict[int, tuple[int, int]] = {}
         for rank, order in enumerate(self.table.orders):
             plain, recorded = (Predictor(self._spec.cache, self._frame) for _ in range(2))
-            for seed in self.rows("seed", rank, 0):
+            for seed in self.rows(Split.SEED, rank, 0):
                 plain.send(seed)
                 recorded.send(seed)
             for n in order:
@@ -248,8 +249,8 @@ class Population:
         )
         return replace(
             formal,
-            id=row_id("check", rank, index, round_),
-            split="check",
+            id=row_id(Split.CHECK, rank, index, round_),
+            split=Split.CHECK,
             dp_rank=rank,  # not that of the row where the rank has none
             messages=self._messages(of, primed.path, primed.shared_len, own),
             prompt_len=of.prompt_len(body_len),
@@ -276,8 +277,8 @@ class Population:
             kind="own",
         )
         return RowPlan(
-            id=row_id("seed", rank, index, round_),
-            split="seed",
+            id=row_id(Split.SEED, rank, index, round_),
+            split=Split.SEED,
             dp_rank=rank,
             group=self.group_name(self.table.paths[primed.row]),
             round=round_,

@@ -18,6 +18,7 @@ from wlgen.plan.rows import row_id
 from wlgen.plan.table import Table, spread
 from wlgen.spec.model import Spec
 from wlgen.workload.manifest import Bound
+from wlgen.workload.splits import Split
 
 Ints = NDArray[np.int64]
 TOLERANCE = 0.005  # of an aggregate, where the spec names none
@@ -141,7 +142,7 @@ def _rows_short(spec: Spec, of: RequestClass, table: Table, rows: Ints, missed: 
     worst = rows[int(missed.argmax())]
     body_len, shared_len = int(table.body_len[worst]), int(table.shared_len[worst])
     output_len = int(table.output_len[worst])
-    ids = [row_id("formal", int(table.rank[n]), int(table.place[n]), 0) for n in rows[:SHOWN]]
+    ids = [row_id(Split.FORMAL, int(table.rank[n]), int(table.place[n]), 0) for n in rows[:SHOWN]]
     more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
     long = "a level longer than its row: " if of.own_len(body_len, shared_len) < 0 else ""
     name = f" of the class {of.name}" if of.name else ""

@@ -16,7 +16,7 @@ from wlgen.encodings import Framing
 from wlgen.spec.model import Spec
 from wlgen.streams import Coordinates
 from wlgen.workload.manifest import Bound, Promises
-from wlgen.workload.rows import SPLITS, Split
+from wlgen.workload.splits import BY_NAME, SPLITS, Split, in_order
 
 File: TypeAlias = tuple[Split, int, int]
 """A file of rows: split, rank, round."""
@@ -129,23 +129,21 @@ class Plan:
 
     def count(self, split: Split, rank: int, round_: int = 0) -> int:
         """Return the rows of a split on one rank in one round."""
-        return self.source.count(split, rank, round_)
+        return self.source.count(BY_NAME[split], rank, round_)
 
     def rows(self, split: Split, rank: int, round_: int = 0) -> Iterator[RowPlan]:
         """Yield a split's rows on one rank in one round, in the order of their file."""
-        return self.source.rows(split, rank, round_)
+        return self.source.rows(BY_NAME[split], rank, round_)
 
     def files(self) -> Iterator[File]:
-        """Yield (split, rank, round) of each file in the order they are sent; seeds are sent once."""
-        ranks = range(self.spec.dp_ranks)
-        yield from (("seed", rank, 0) for rank in ranks)
-        for round_ in range(self.spec.rounds):
-            yield from ((split, rank, round_) for split in SPLITS[1:] for rank in ranks)
+        """Return (split, rank, round) of each file in the order in which they are sent."""
+        parts = in_order(range(self.spec.rounds))
+        return ((split, rank, round_) for split, round_ in parts for rank in range(self.spec.dp_ranks))
 
     def counts(self) -> dict[str, dict[str, Any]]:
         """Return the rows of each split in one round, as the manifest keeps them."""
         per_rank = {s: [self.count(s, rank) for rank in range(self.spec.dp_ranks)] for s in SPLITS}
-        return {s: {"rows": sum(counts), "per_rank": counts} for s, counts in per_rank.items()}
+        return {s.value: {"rows": sum(counts), "per_rank": counts} for s, counts in per_rank.items()}
 
 
 def row_id(split: str, rank: int, index: int, round_: int) -> str:

@@ -28,7 +28,7 @@ from wlgen.spec.inputs import own_name
 from wlgen.spec.model import Spec, Tokens, Trace
 from wlgen.strict.model import Strict
 from wlgen.workload.manifest import Bound, Promises
-from wlgen.workload.rows import Split
+from wlgen.workload.splits import Split
 
 MOST_PROBLEMS = 20
 
@@ -67,7 +67,7 @@ class TraceRows:
     def count(self, split: Split, rank: int, round_: int) -> int:
         """Return the rows of a split on one rank: formal rows only."""
         del round_
-        return len(range(rank, len(self.lines), self._spec.dp_ranks)) if split == "formal" else 0
+        return len(range(rank, len(self.lines), self._spec.dp_ranks)) if split.measured else 0
 
     def rows(self, split: Split, rank: int, round_: int) -> Iterator[RowPlan]:
         """Yield a rank's rows in the trace's order."""
@@ -94,8 +94,8 @@ class TraceRows:
         line = self.lines[n]
         index, rank = divmod(n, self._spec.dp_ranks)
         return RowPlan(
-            id=row_id("formal", rank, index, round_),
-            split="formal",
+            id=row_id(Split.FORMAL, rank, index, round_),
+            split=Split.FORMAL,
             dp_rank=rank,
             group=f"b{line.blocks[0]:06d}",
             round=round_,

@@ -39,7 +39,7 @@ def verdict(audit: Audit) -> str:
 def promises(audit: Audit) -> list[tuple[str, str, str]]:
     """Return (promise, planned, observed) for the three promises about cached tokens."""
     planned, observed = audit.planned, audit.promises
-    measured = any(outcome.row.split != "seed" for outcome in audit.outcomes)
+    measured = any(not outcome.row.split.primes for outcome in audit.outcomes)
     limit = _limit(audit)
     return [
         (f"configured ({limit})", "none" if limit == NO_BOUND else shown_ratio(planned.configured), ""),

@@ -17,6 +17,7 @@ from typing import Any, Self
 import orjson
 
 from wlgen.errors import error
+from wlgen.workload.splits import PRIMING
 
 JOURNAL = "prepare.jsonl"
 _CHANGING = ("event", "time", "requests")  # what differs from one run on the same target to the next
@@ -64,7 +65,7 @@ class History:
     def _ended(self, event: Event) -> None:
         if event["findings"] or not event["success"]:
             self.failed = self.failed or bool(event["findings"])
-        elif event["split"] == "seed":
+        elif event["split"] in PRIMING:
             self.seeded[event["id"]] = event["dp_rank"]
         else:
             self.passed.add(event["id"])

@@ -23,6 +23,7 @@ from wlgen.server.api import AskedPrompt, Server, unusable
 from wlgen.server.replies import Reply, RequestError
 from wlgen.workload.opened import Workload
 from wlgen.workload.rows import Row
+from wlgen.workload.splits import BEFORE
 
 IMPOSSIBLE_RANK = 32_767
 _SHORT = 64  # words of a throw-away prompt
@@ -85,9 +86,9 @@ async def preflight(
 ) -> Preflight:
     """Find out what the server does; WlgenError where a promise could not hold."""
     manifest = workload.manifest
-    rows = workload.rows(("seed", "check"), ranks)
+    rows = workload.rows(BEFORE, ranks)
     row = next(rows, None)
-    if row is None and workload.files(("seed", "check")):
+    if row is None and workload.files(BEFORE):
         raise error(str(workload.folder), expected="a seed or check row", found="none on the ranks asked for")
     try:
         framing = await _tokenized(server, row, encoding) if row else ""

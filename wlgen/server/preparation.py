@@ -27,7 +27,8 @@ from wlgen.server.outcome import Cost, Outcome, Wanted
 from wlgen.server.preflight import Preflight, row_prompt
 from wlgen.server.replies import Reply, RequestError
 from wlgen.workload.opened import Workload
-from wlgen.workload.rows import Finding, Row, Split
+from wlgen.workload.rows import Finding, Row
+from wlgen.workload.splits import BEFORE, PRIMING, Split
 
 Report: TypeAlias = Callable[[str], None]
 
@@ -50,7 +51,7 @@ class Preparation:
         journal: Journal,
         report: Report,
     ) -> None:
-        nothing = not workload.files(("seed", "check"))
+        nothing = not workload.files(BEFORE)
         self.outcome = Outcome(proofs=found.proofs, omits_zero=found.omits_zero, nothing=nothing)
         self._server = server
         self._workload = workload
@@ -60,7 +61,7 @@ class Preparation:
         self._journal = journal
         self._report = report
         self._bound_of = cache(workload.manifest.bound_of)
-        self._warm = bool(workload.files(("seed",)))
+        self._warm = bool(workload.files(PRIMING))
         self._round = min(workload.manifest.rounds or (0,)) if wanted.round is None else wanted.round
         self._checks_alone = wanted.only == "check" or wanted.round is not None
         self._pairs: list[Pair] = []
@@ -111,7 +112,7 @@ class Preparation:
     def _require_seeds(self, *, restarted: bool) -> None:
         """Raise WlgenError where the journal does not show that the server holds the seeds of the ranks."""
         history = self._journal.history
-        seeds = [row.id for row in self._workload.rows(("seed",), self._wanted.ranks)]
+        seeds = [row.id for row in self._workload.rows(PRIMING, self._wanted.ranks)]
         missing = [name for name in seeds if name not in history.seeded]
         found = "the server restarted since" if restarted else ""
         found = "a finding in the last run" if history.failed else found
@@ -131,9 +132,9 @@ class Preparation:
         self._before = frozenset(history.sent)
         self._done = frozenset([*history.seeded, *history.passed]) if resumed else frozenset()
         if not self._checks_alone:
-            await self._phase("seed", self._seed, self.outcome.seed)
+            await self._phase(Split.SEED, self._seed, self.outcome.seed)
         if self._wanted.only != "seed" and not self.outcome.findings:
-            await self._phase("check", self._check, self.outcome.check)
+            await self._phase(Split.CHECK, self._check, self.outcome.check)
         await self._end(resumed=resumed)
 
     async def _flush(self) -> None:
@@ -182,7 +183,7 @@ class Preparation:
         """
         rows = list(self._workload.rows((split,), (rank,), (self._round,)))
         left = [row for row in rows if row.id not in self._done]
-        return rows[:1] if split == "check" and self._warm and not left else left
+        return rows[:1] if split is Split.CHECK and self._warm and not left else left
 
     async def _seed(self, row: Row, cost: Cost) -> None:
         result, promised = await self._sent(row, cost), Promised.of(row, self._bound_of(row.request_class))
@@ -221,7 +222,7 @@ class Preparation:
             self._ended(row, Result(place="", id=row.id, success=False, error="interrupted"), [])
             raise
         cost.requests += 1
-        if self._served is not None and row.split == "seed":
+        if self._served is not None and row.split.primes:
             self._served += 1
         cost.computed += (reply.prompt_tokens or 0) - (reply.cached_tokens or 0)
         cost.reused += reply.cached_tokens or 0
@@ -286,7 +287,7 @@ class Preparation:
 
     def _answered_seeds(self) -> list[Row]:
         seeded = self._journal.history.seeded
-        rows = self._workload.rows(("seed",), sorted(set(seeded.values())))
+        rows = self._workload.rows(PRIMING, sorted(set(seeded.values())))
         return [replace(row, messages=()) for row in rows if row.id in seeded]
 
     def note(self, note: str) -> None:

@@ -18,6 +18,7 @@ from wlgen.server.preparation import NotHeldError, Preparation
 from wlgen.spec import file as spec_file
 from wlgen.workload.manifest import MANIFEST, FileProof
 from wlgen.workload.opened import Workload
+from wlgen.workload.splits import BEFORE, Split
 
 Progress = Callable[[int, int], None]
 
@@ -82,9 +83,9 @@ async def prepare_set(
 def _files(workload: Workload, wanted: Wanted) -> list[FileProof]:
     """Return the files whose rows a preparation may send."""
     if wanted.round is not None:
-        return workload.files(("check",), wanted.ranks, (wanted.round,))
+        return workload.files((Split.CHECK,), wanted.ranks, (wanted.round,))
     first = min(workload.manifest.rounds or (0,))
-    return workload.files(("seed", "check"), wanted.ranks, (first,))
+    return workload.files(BEFORE, wanted.ranks, (first,))
 
 
 def parse_ranks(text: str | None, built: Sequence[int]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wlgen.cache.ranks import Replayed
+from wlgen.workload.splits import PRIMING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ class Pass:
     def add(self, hit: Replayed) -> None:
         """Add one request; modifies the figures of its split and rank."""
         self.splits.setdefault(hit.split, Hits()).add(hit.cached_len, hit.prompt_len)
-        if hit.split != "seed":
+        if hit.split not in PRIMING:
             self.ranks.setdefault(hit.dp_rank, Hits()).add(hit.cached_len, hit.prompt_len)
         self.unpromised += hit.promised is not None and not _within(hit.promised, hit.cached_len)
         if hit.bound is not None and not _within(hit.bound, hit.cached_len):

@@ -20,7 +20,7 @@ from wlgen.audit.results import read_results
 from wlgen.cache.rule import CacheRule, Engine
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.workload.opened import Workload
-from wlgen.workload.rows import Split
+from wlgen.workload.splits import Split
 
 _KEYS = ("prompt_tokens", "shared_tokens", "cached_tokens")
 _MOST_PROBLEMS = 20

@@ -20,7 +20,8 @@ from wlgen.simulate.request_lines import read_requests
 from wlgen.streams import permutation
 from wlgen.workload.manifest import Bound
 from wlgen.workload.opened import Workload
-from wlgen.workload.rows import SPLITS, Row, Split
+from wlgen.workload.rows import Row
+from wlgen.workload.splits import MEASURED, in_order
 
 Order: TypeAlias = Literal["file", "interleaved", "shuffled"]
 _OWN = 1 << 31  # ids of a full seed's own tokens, in no vocabulary
@@ -51,8 +52,7 @@ def set_requests(workload: Workload, sending: Sending) -> Iterator[Request]:
     Each split of a round is in the order asked for.
     """
     rounds = workload.manifest.rounds or (0,)
-    seeds: list[tuple[Split, int]] = [] if sending.skip_seeds else [("seed", 0)]
-    parts = [*seeds, *((split, round_) for round_ in rounds for split in SPLITS[1:])]
+    parts = [part for part in in_order(rounds) if not (sending.skip_seeds and part[0].primes)]
     full_len = _full_len(workload) if sending.full_seeds else 0
     recall, bound_of = Recall(workload), cache(workload.manifest.bound_of)
     turn = 0
@@ -62,7 +62,7 @@ def set_requests(workload: Workload, sending: Sending) -> Iterator[Request]:
             for rank in workload.manifest.ranks
         ]
         for request in _ordered(ranks, sending, split):
-            if sending.first_rank is None or split == "seed":
+            if sending.first_rank is None or split.primes:
                 yield request
                 continue
             yield request._replace(dp_rank=(sending.first_rank + turn) % workload.manifest.dp_ranks)
@@ -104,7 +104,7 @@ def _rank_requests(
             expected = f"rows of rank {rank} in its file"
             raise error(f"row {row.id}", expected=expected, found=f"dp_rank {row.dp_rank}")
         ids = recall.ids(row)
-        if row.split == "seed" and len(ids) < full_len:
+        if row.split.primes and len(ids) < full_len:
             ids = _lengthened(ids, row, full_len, number)
         yield Request(
             id=row.id,
@@ -127,7 +127,7 @@ def _promised(row: Row, bound: Bound) -> tuple[int, int]:
 
 def _limits(row: Row, bound: Bound) -> tuple[int, int] | None:
     """Return the bound of a check or formal row."""
-    return None if row.split == "seed" else (bound.least(row.prompt_len), bound.most(row.prompt_len))
+    return None if row.split.primes else (bound.least(row.prompt_len), bound.most(row.prompt_len))
 
 
 def _lengthened(ids: Ids, row: Row, full_len: int, number: int) -> Ids:
@@ -140,7 +140,7 @@ def _lengthened(ids: Ids, row: Row, full_len: int, number: int) -> Ids:
 def _full_len(workload: Workload) -> int:
     """Return the greatest prompt_len of a rank's formal rows: what a seed of full length has."""
     rank = workload.manifest.ranks[0]
-    return max(row.prompt_len for row in workload.rows(("formal",), (rank,)))
+    return max(row.prompt_len for row in workload.rows(MEASURED, (rank,)))
 
 
 def _ordered(ranks: Sequence[Iterator[Request]], sending: Sending, split: str) -> Iterator[Request]:

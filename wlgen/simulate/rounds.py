@@ -10,6 +10,7 @@ from typing import NamedTuple
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.pages import ceil_to, floor_to
 from wlgen.workload.opened import Workload
+from wlgen.workload.splits import MEASURED
 
 MAX_PREFILL_TOKENS = 16384
 WARNING = (
@@ -115,7 +116,7 @@ def prompts_of(workload: Workload) -> dict[int, list[RoundPrompt]]:
         found = f"the rule {workload.manifest.cache.name}"
         raise error(str(workload.folder), expected=expected, found=found, remedy=remedy)
     ranks = workload.manifest.ranks
-    rows = {rank: workload.rows(("formal",), (rank,)) for rank in ranks}
+    rows = {rank: workload.rows(MEASURED, (rank,)) for rank in ranks}
     return {rank: [RoundPrompt(row.prompt_len, row.cached_len) for row in rows[rank]] for rank in ranks}
 
 

@@ -20,8 +20,9 @@ from wlgen.verify.reencode import Reencoder
 from wlgen.verify.sharing import Sharing
 from wlgen.workload.manifest import MANIFEST, FileProof, Promises
 from wlgen.workload.opened import Workload, file_sha256
-from wlgen.workload.rows import SPLITS, Finding, Row, Split, parse_row, row_file
+from wlgen.workload.rows import Finding, Row, parse_row, row_file
 from wlgen.workload.safe_text import Hygiene
+from wlgen.workload.splits import SPLITS, Split
 
 Ids = NDArray[np.uint32]
 
@@ -81,14 +82,14 @@ def _check_manifest(workload: Workload, plan: Plan, encoding: Encoding) -> Itera
     listed = {proof.path for proof in manifest.files}
     files = {row_file(*file): file for file in plan.files() if plan.count(*file)}
     there = [files[path] for path in files if path in listed]
-    ranks, rounds = sorted({r for _, r, _ in there}), sorted({k for s, _, k in there if s != "seed"})
+    ranks, rounds = sorted({r for _, r, _ in there}), sorted({k for s, _, k in there if s.each_round})
     for promise, expected, got in (
         ("ranks", ranks, manifest.ranks),
         ("rounds", rounds if spec.rounds > 1 else None, manifest.rounds),
     ):
         if expected != got:
             yield Finding(id=MANIFEST, promise=promise, expected=str(expected), got=str(got))
-    expected_files = {p for p, (s, r, k) in files.items() if r in ranks and (s == "seed" or k in rounds)}
+    expected_files = {p for p, (s, r, k) in files.items() if r in ranks and s.within(k, rounds)}
     on_disk = {
         p.relative_to(workload.folder).as_posix()
         for split in SPLITS
@@ -170,7 +171,7 @@ class _Rows:
             ("body_len", row.body_len, len(ids) - framing.tokens),
             ("framing", str((head, tail)), str(found)),
             ("prompt_sha256", row.prompt_sha256, hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest()),
-            *(self._cached_promises(row, plan) if row.split != "seed" else ()),
+            *(self._cached_promises(row, plan) if not row.split.primes else ()),
         ]
         for promise, expected, got in measured:
             if expected != got:
@@ -180,7 +181,7 @@ class _Rows:
             if fault:
                 yield Finding(id=row.id, promise="safe text", expected="no such text", got=fault)
         yield from self._sharing.add(row, plan, ids, framing)
-        if row.split == "formal" and row.round == 0:
+        if row.split.measured and row.round == 0:
             self._cached, self._prompt = self._cached + row.cached_len, self._prompt + len(ids)
             self._least = min(self._least, row.cached_len / max(1, len(ids)))
 
@@ -197,7 +198,9 @@ class _Rows:
     def promises(self) -> Promises:
         """Return the three promises as the formal rows keep them; as planned where not all are here."""
         ranks = range(self._plan.spec.dp_ranks)
-        if not all(("formal", r, 0) in self._files or not self._plan.count("formal", r) for r in ranks):
+        if not all(
+            (Split.FORMAL, r, 0) in self._files or not self._plan.count(Split.FORMAL, r) for r in ranks
+        ):
             return self._plan.promises
         aggregate = self._cached / max(1, self._prompt)
         return replace(self._plan.promises, aggregate=aggregate, per_request_min=self._least)

@@ -11,7 +11,8 @@ import orjson
 
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.workload.manifest import FORMAT, MANIFEST, FileProof, Manifest, parse_manifest
-from wlgen.workload.rows import SPLITS, Row, Split, read_rows, row_file
+from wlgen.workload.rows import Row, read_rows, row_file
+from wlgen.workload.splits import SPLITS, Split, in_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,7 @@ class Workload:
         wanted = range(self.manifest.dp_ranks) if ranks is None else ranks
         every = self.manifest.rounds or (0,) if rounds is None else rounds
         by_path = {f.path: f for f in self.manifest.files}
-        parts = [("seed", 0), *((split, round_) for round_ in every for split in SPLITS[1:])]
-        paths = (row_file(s, rank, round_) for s, round_ in parts if s in splits for rank in wanted)
+        paths = (row_file(s, rank, round_) for s, round_ in in_order(every) if s in splits for rank in wanted)
         return [by_path[path] for path in paths if path in by_path]
 
     def rows(

@@ -10,15 +10,13 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import orjson
 
 from wlgen.encodings import Message
 from wlgen.errors import error
-
-Split: TypeAlias = Literal["seed", "check", "formal"]
-SPLITS: tuple[Split, ...] = ("seed", "check", "formal")  # the order in which a server meets them
+from wlgen.workload.splits import BY_NAME, SPLITS, Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +99,12 @@ def parse_row(line: bytes, *, place: str) -> Row:
         messages = tuple(Message(**m) for m in values.pop("messages"))
     except TypeError as failure:
         raise error(f"{place} messages", expected="[{role, content}, ...]", found=str(failure)) from failure
+    split = BY_NAME.get(name := values.pop("split"))
+    if split is None:
+        raise error(f"{place} split", expected=" or ".join(SPLITS), found=repr(name)[:80], remedy=remedy)
     if not all(type(part) is str for message in messages for part in message):
         raise error(f"{place} messages", expected="a role and a content of text", found="another type")
-    return Row(messages=messages, **values)
+    return Row(split=split, messages=messages, **values)
 
 
 def json_types(kind: type[Any]) -> dict[str, type]:
