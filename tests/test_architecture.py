@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-KINDS = ("encodings", "cache_rules", "tasks", "exporters", "readers", "witnesses")
+KINDS = ("engines", "encodings", "cache_rules", "tasks", "exporters", "readers", "witnesses")
 
 # From the bottom up. A room is a package of wlgen or one of its few flat modules; rooms on one line know
 # nothing of each other. A new room takes the lowest line that its imports allow.
@@ -18,7 +18,7 @@ TABLE = """
 errors pages streams
 registry
 cache readers witnesses
-strict
+strict engines
 cache_rules encodings
 text workload
 tasks exporters audit
@@ -114,7 +114,8 @@ def test_tests_stand_in_the_folder_of_their_room(path):
 @pytest.mark.parametrize("folder", KINDS)
 def test_a_folder_of_kinds_imports_none_of_them(folder):
     """They are found by name, so that a new kind is one new file."""
-    assert not any(room(other) == folder for other in GRAPH[f"wlgen.{folder}"])
+    kinds = {f"wlgen.{folder}.{path.stem}" for path in ROOT.glob(f"wlgen/{folder}/[!_]*.py")}
+    assert not GRAPH[f"wlgen.{folder}"] & kinds
 
 
 @pytest.mark.parametrize("folder", KINDS)
@@ -141,3 +142,14 @@ def test_the_core_touches_no_network_and_no_terminal():
     for name, found in IMPORTED.items():
         if room(name) not in outward:
             assert not {other.partition(".")[0] for other in found} & outside, name
+
+
+ENGINE_ROOMS = {"rehearse", "server", "engines", "cache_rules", "readers", "witnesses", "exporters"}
+ENGINES = {path.stem for path in ROOT.glob("wlgen/engines/*.py") if not path.stem.startswith("_")}
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if room(name) not in ENGINE_ROOMS])
+def test_nobody_asks_for_an_engine_by_its_name(name):
+    """An engine is a value with its facts: what depends on it is a field of the value, not a branch."""
+    said = {node.value for node in ast.walk(TREES[name]) if isinstance(node, ast.Constant)} - {None}
+    assert not {word for word in said if isinstance(word, str)} & ENGINES, name

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 KINDS = (
+    "engines",
     "encodings",
     "cache_rules",
     "tasks",

@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from multiprocessing import get_context
 
 import numpy as np
+from kit.rules import made_rule
 from xxhash import xxh3_64_intdigest
 
 from wlgen.cache.ranks import RankCaches, Request
 from wlgen.cache.rule import CacheRule
+from wlgen.engines import new_cache
 from wlgen.streams import below, words
 
 BATCH = 500
@@ -37,7 +39,7 @@ def batches(requests: int, length: int, prefixes: int, shared: int) -> Iterator[
 
 def measure(rule: CacheRule, requests: int, length: int, prefixes: int, shared: int) -> str:
     """Return a row of the table: CPU seconds to hash, CPU seconds to replay, their ratio, peak memory."""
-    simulation = RankCaches(rule)
+    simulation = RankCaches(lambda: new_cache(rule))
     hashing = simulating = 0.0
     cached = 0
     for batch in batches(requests, length, prefixes, shared):
@@ -69,11 +71,11 @@ def cases(scale: int) -> Iterator[tuple[CacheRule, int, int, int, int]]:
         ("vllm", 128, 128),
         ("sglang", 128, 128),
     ):
-        rule = CacheRule(
+        rule = made_rule(
             name=engine, engine=engine, page_size=page_size, hit_quantum=page_size, sliding_window=window
         )  # type: ignore[call-arg]
         yield rule, 100_000 // scale, 2048, 1000, 1024
-    npu = CacheRule(name="npu", engine="sglang", page_size=128, hit_quantum=2048, sliding_window=128)
+    npu = made_rule(name="npu", engine="sglang", page_size=128, hit_quantum=2048, sliding_window=128)
     yield npu, 656 // scale, 131_076, 16, 118_784
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit.rules import made_rule
 
-from wlgen.cache.choice import new_cache
-from wlgen.cache.rule import CacheRule, Evicted, PrefixCache
+from wlgen.cache.rule import Evicted, PrefixCache
+from wlgen.engines import new_cache
 from wlgen.streams import words
 
 ONE = np.zeros(1, dtype=np.uint32)
@@ -23,7 +24,7 @@ def cache_of(
     page_size: int, engine: str = "sglang", *, capacity: int | None = None, chunk: int = 8192, **others: Any
 ) -> PrefixCache:
     quantum = others.pop("hit_quantum", page_size)
-    rule = CacheRule(name=engine, engine=engine, page_size=page_size, hit_quantum=quantum, **others)
+    rule = made_rule(name=engine, engine=engine, page_size=page_size, hit_quantum=quantum, **others)
     return new_cache(rule, capacity, chunk=chunk)
 
 

@@ -11,18 +11,23 @@ import orjson
 import pytest
 import yaml
 from kit import sets
+from kit.rules import made_rule
 from typer.testing import CliRunner
 
 from wlgen.cache.ranks import RankCaches, Request
-from wlgen.cache.rule import CacheRule
 from wlgen.cli import app
+from wlgen.engines import new_cache
 from wlgen.errors import WlgenError
 from wlgen.simulate.hits import Hits
 from wlgen.spec import file as spec_file
 from wlgen.workload.opened import open_workload
 
 SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
-RULE = CacheRule(name="sglang", engine="sglang", page_size=16, hit_quantum=16)
+RULE = made_rule(name="sglang", engine="sglang", page_size=16, hit_quantum=16)
+
+
+def caches(capacity: int | None = None) -> RankCaches:
+    return RankCaches(lambda: new_cache(RULE, capacity), capacity=capacity)
 
 
 def request(name: str, first: int, length: int, rank: int = 0, **others: Any) -> Request:
@@ -45,7 +50,7 @@ def lines(path: Path, *rows: object) -> Path:
 
 def test_each_rank_has_a_cache_of_its_own():
     sent = [request("a", 64, 100, rank) for rank in (0, 1, 0, 1)]
-    assert [hit.cached_len for hit in RankCaches(RULE).replay(sent)] == [0, 0, 96, 96]
+    assert [hit.cached_len for hit in caches().replay(sent)] == [0, 0, 96, 96]
 
 
 def test_requests_are_taken_one_by_one():
@@ -57,13 +62,13 @@ def test_requests_are_taken_one_by_one():
             asked.append(name)
             yield request(name, 64, 100)
 
-    results = RankCaches(RULE).replay(sent())
+    results = caches().replay(sent())
     next(results)
     assert asked == ["a"]
 
 
 def test_unknown_outputs_take_room_and_are_never_hit():
-    simulation = RankCaches(RULE)
+    simulation = caches()
     list(simulation.replay([request("a", 64, 100, output_len=61)] * 2))
     assert simulation.held() == {0: 160 + 64}
 
@@ -72,11 +77,11 @@ def test_known_outputs_can_be_hit():
     answer = np.arange(500, 532, dtype=np.uint32)
     first = request("a", 64, 64, output_len=32, output_ids=answer)
     following = Request("b", 0, np.concatenate((first.ids, answer, answer)))
-    assert [hit.cached_len for hit in RankCaches(RULE).replay([first, following])] == [0, 80]
+    assert [hit.cached_len for hit in caches().replay([first, following])] == [0, 80]
 
 
 def test_a_capacity_evicts_and_says_whom_and_by_whom():
-    simulation = RankCaches(RULE, capacity=256)
+    simulation = caches(256)
     sent = [request(name, 0, 128) for name in ("aa", "bb", "cd")]
     assert [hit.cached_len for hit in simulation.replay(sent)] == [0, 0, 0]
     assert [(e.by, e.of, e.tokens) for e in simulation.evictions] == [("cd", "aa", 128)]
@@ -85,7 +90,7 @@ def test_a_capacity_evicts_and_says_whom_and_by_whom():
 
 def test_a_capacity_below_one_prompt_is_refused():
     with pytest.raises(WlgenError, match=r"--capacity: expected a capacity of at least 160 tokens.*of a"):
-        list(RankCaches(RULE, capacity=128).replay([request("a", 0, 129, output_len=20)]))
+        list(caches(128).replay([request("a", 0, 129, output_len=20)]))
 
 
 def test_figures_are_of_ratios_that_occur():

@@ -16,9 +16,9 @@ import httpx
 import orjson
 import pytest
 from kit.rehearsals import rehearsal
+from kit.rules import made_rule
 from typer.testing import CliRunner
 
-from wlgen.cache.rule import CacheRule
 from wlgen.cli import app
 from wlgen.workload.opened import Workload, open_workload
 from wlgen.workload.rows import Row
@@ -36,7 +36,7 @@ splits:
 WARM = {"cached": "{min_ratio: 0.7}", "seed": "  seed: {per_rank: 1}\n", "prefix": ""}
 BY_RANK = WARM | {"prefix": ", prefix: {shared_by: rank}"}
 ZERO = {"cached": "{max_tokens: 0}", "seed": "", "prefix": ""}
-QUANTUM = CacheRule(name="sglang", engine="sglang", page_size=64, hit_quantum=256)
+QUANTUM = made_rule(name="sglang", engine="sglang", page_size=64, hit_quantum=256)
 FAST = ("--prefill-rate", "1e9", "--decode-rate", "1e9")
 
 

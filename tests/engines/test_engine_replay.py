@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import workloads
+from kit.rules import made_rule
 
 from wlgen.cache.rule import CacheRule
 
@@ -34,7 +35,7 @@ def run(script: str, cases: list[dict[str, Any]]) -> Any:
 
 
 def rule(engine: str, page_size: int, hit_quantum: int = 0, **others: Any) -> CacheRule:
-    return CacheRule(
+    return made_rule(
         name=engine, engine=engine, page_size=page_size, hit_quantum=hit_quantum or page_size, **others
     )
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from wlgen.cache.choice import new_cache
 from wlgen.cache.rule import CacheRule, PrefixCache
+from wlgen.engines import new_cache
 
 VOCABULARY = 50
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from kit import audits
+from kit.rules import made_rule
 
-from wlgen.cache.rule import CacheRule
 from wlgen.encodings import Message
 from wlgen.errors import WlgenError
 from wlgen.exporters import Prompt, Target, aisbench
@@ -106,7 +106,7 @@ def spoken_rows() -> list[Row]:
 
 def exported(folder: Path, engine: str = "sglang", **encoding: Any) -> Path:
     """Write an export of the rows into a folder, as wlgen does."""
-    rule = CacheRule(name=engine, engine=engine, page_size=128, hit_quantum=128)  # type: ignore[arg-type]
+    rule = made_rule(name=engine, engine=engine, page_size=128, hit_quantum=128)  # type: ignore[arg-type]
     manifest = replace(audits.manifest(), cache=rule, encoding={**audits.manifest().encoding, **encoding})
     target = Target(manifest=manifest, form="text", folder=folder.as_posix(), tokenizer=b"{}")
     for name, chunks in aisbench.files(map(Prompt.of, spoken_rows()), target):

@@ -12,9 +12,9 @@ import numpy as np
 import orjson
 import pytest
 from kit import audits
+from kit.rules import made_rule
 
 from wlgen import exporters, readers, registry
-from wlgen.cache.rule import CacheRule
 from wlgen.encodings import Message
 from wlgen.errors import WlgenError
 from wlgen.exporters import Exporter, File, Portion, Prompt, Target
@@ -131,7 +131,7 @@ def test_each_line_is_json_and_no_text_is_escaped_away(client: str, form: str):
 @pytest.mark.parametrize(("client", "form"), FORMS)
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
 def test_the_run_card_has_every_split_and_an_audit_that_can_be_run(client: str, form: str, engine: str):
-    rule = CacheRule(name=engine, engine=engine, page_size=16, hit_quantum=16)  # type: ignore[arg-type]
+    rule = made_rule(name=engine, engine=engine, page_size=16, hit_quantum=16)  # type: ignore[arg-type]
     card = exporter(client).run_card(
         target(form, manifest=replace(audits.manifest(), cache=rule)), portions()
     )

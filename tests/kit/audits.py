@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from kit.rules import made_rule
 
 from wlgen.audit.findings import Promised
-from wlgen.cache.rule import CacheRule
 from wlgen.encodings import Message
 from wlgen.readers import Result
 from wlgen.workload.manifest import FORMAT, Bound, FileProof, Manifest, Promises
@@ -20,7 +20,7 @@ from wlgen.workload.rows import OPTIONAL_KEYS, Row, row_file
 from wlgen.workload.splits import BY_NAME
 
 PROMPT, SHARED, CACHED, OUTPUT = 2052, 1664, 1664, 64
-RULE = CacheRule(name="sglang", engine="sglang", page_size=128, hit_quantum=128)
+RULE = made_rule(name="sglang", engine="sglang", page_size=128, hit_quantum=128)
 RANKS = 2
 
 

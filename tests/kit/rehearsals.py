@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import orjson
+from kit.rules import made_rule
 
 from wlgen.build import build
 from wlgen.build.recall import prompt_ids
@@ -130,7 +131,7 @@ def rehearsal(
 ) -> Iterator[Rehearsal]:
     """Serve a rehearsal of the sets until the block ends."""
     if rule is None:
-        plain = CacheRule(name=engine, engine=engine, page_size=64, hit_quantum=64)
+        plain = made_rule(name=engine, engine=engine, page_size=64, hit_quantum=64)
         rule = sets[0].manifest.cache if sets else plain
     wanted = Settings(
         model="rehearsal",

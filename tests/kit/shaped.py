@@ -16,8 +16,8 @@ from kit.sets import content_of
 
 from wlgen.build.build import build
 from wlgen.build.ready import load_encoding
-from wlgen.cache.choice import new_cache
 from wlgen.cache.rule import PrefixCache
+from wlgen.engines import new_cache
 from wlgen.plan.rows import Plan
 from wlgen.plan.solve import solve
 from wlgen.spec import file as spec_file

@@ -21,7 +21,7 @@ from kit.shaped import (
     rows_of,
 )
 
-from wlgen.cache.choice import new_cache
+from wlgen.engines import new_cache
 from wlgen.verify.verify import verify
 from wlgen.workload.opened import Workload
 

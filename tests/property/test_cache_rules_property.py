@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from kit.rules import made_rule
 
-from wlgen.cache.choice import new_cache
 from wlgen.cache.rule import CacheRule, PrefixCache
+from wlgen.engines import new_cache
 
 ONE = np.zeros(1, dtype=np.uint32)
 PAGES = (1, 2, 4, 16)
@@ -55,7 +56,7 @@ def rules(draw: st.DrawFn, *, hybrid: bool | None = None) -> CacheRule:
     speculative = draw(st.booleans())
     if speculative and engine == "vllm" and (finer or quantum != page):
         window = min(window, quantum)
-    return CacheRule(
+    return made_rule(
         name=engine,
         engine=engine,
         page_size=page,
@@ -196,7 +197,7 @@ def test_there_is_a_seed_for_every_prefix(rule, shared):
 @steady
 @given(first=prompts, second=prompts)
 def test_salts_never_meet(engine, first, second):
-    cache = new_cache(CacheRule(name=engine, engine=engine, page_size=2, hit_quantum=2))
+    cache = new_cache(made_rule(name=engine, engine=engine, page_size=2, hit_quantum=2))
     for salt, ids in (("a", first), ("b", second)):
         match = cache.match(array(ids), salt=salt)
         assert match.cached_len == 0

@@ -14,7 +14,7 @@ from kit.oracle import broken_promises, read_rows, server_ids
 from kit.sets import chat, content_of, raw
 
 from wlgen.build.build import build
-from wlgen.cache.choice import new_cache
+from wlgen.engines import new_cache
 from wlgen.errors import WlgenError
 from wlgen.spec import file as spec_file
 from wlgen.verify.verify import verify

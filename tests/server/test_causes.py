@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from kit.rules import made_rule
+
 from wlgen.audit.diagnosis import Pair
 from wlgen.audit.findings import Promised
-from wlgen.cache.rule import CacheRule
 from wlgen.encodings import Message
 from wlgen.readers import Result
 from wlgen.server.causes import causes
 from wlgen.workload.manifest import Bound
 from wlgen.workload.rows import Row
 
-RULE = CacheRule(name="vllm", engine="vllm", page_size=64, hit_quantum=64)
+RULE = made_rule(name="vllm", engine="vllm", page_size=64, hit_quantum=64)
 
 
 def row(split: str, rank: int, *, prompt_len: int = 1000, cached_len: int = 0) -> Row:

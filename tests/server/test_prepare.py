@@ -11,9 +11,9 @@ import traceback
 import orjson
 import pytest
 from kit.rehearsals import ZERO, rehearsal, small_set
+from kit.rules import made_rule
 from typer.testing import CliRunner
 
-from wlgen.cache.rule import CacheRule
 from wlgen.cli import app
 from wlgen.commands._outcome import outcome_text
 from wlgen.errors import WlgenError
@@ -157,7 +157,7 @@ def test_a_rank_that_loses_its_cache_stops_the_run_with_the_cause(warm):
 
 
 def test_a_larger_quantum_than_planned_is_diagnosed(warm):
-    rule = CacheRule(name="sglang", engine="sglang", page_size=64, hit_quantum=256)
+    rule = made_rule(name="sglang", engine="sglang", page_size=64, hit_quantum=256)
     with rehearsal(warm, rule=rule) as running:
         outcome = prepared(warm, running.url)
     assert outcome.findings

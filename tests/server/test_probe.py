@@ -7,6 +7,7 @@ import asyncio
 import orjson
 import pytest
 from kit.rehearsals import rehearsal, small_set
+from kit.rules import made_rule
 from typer.testing import CliRunner
 
 from wlgen.cache.rule import CacheRule
@@ -16,7 +17,7 @@ from wlgen.server.probe import probe_server
 
 
 def rule(engine: str, page_size: int, quantum: int = 0, **more: object) -> CacheRule:
-    return CacheRule(
+    return made_rule(
         name=engine, engine=engine, page_size=page_size, hit_quantum=quantum or page_size, **more
     )
 

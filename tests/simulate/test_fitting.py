@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit.rules import made_rule
 
 from wlgen.cache.rule import CacheRule
 from wlgen.simulate.fitting import fitting_rules
@@ -19,7 +20,7 @@ def observed(rule: CacheRule) -> list[Observation]:
 @pytest.mark.parametrize("quantum", [1, 16, 64, 128])
 @pytest.mark.parametrize("speculative", [False, True])
 def test_the_rule_behind_the_figures_is_found(engine, quantum, speculative):
-    rule = CacheRule(
+    rule = made_rule(
         name=engine, engine=engine, page_size=quantum, hit_quantum=quantum, speculative=speculative
     )
     found = fitting_rules(observed(rule), engine, None)[0]
@@ -28,7 +29,7 @@ def test_the_rule_behind_the_figures_is_found(engine, quantum, speculative):
 
 
 def test_the_servers_own_page_size_is_kept_apart_from_the_quantum():
-    rule = CacheRule(name="vllm", engine="vllm", page_size=16, hit_quantum=64)
+    rule = made_rule(name="vllm", engine="vllm", page_size=16, hit_quantum=64)
     found = fitting_rules(observed(rule), "vllm", 16)
     assert (found[0].page_size, found[0].hit_quantum) == (16, 64)
 

@@ -6,6 +6,7 @@ import json
 
 import orjson
 import pytest
+from kit.rules import made_rule
 from typer.testing import CliRunner
 
 from wlgen.cache.rule import CacheRule
@@ -21,7 +22,7 @@ def observed(rule: CacheRule, length: int = 16388) -> list[Observation]:
 
 
 def rule(engine: str, page_size: int, **others: object) -> CacheRule:
-    return CacheRule(name="", engine=engine, page_size=page_size, hit_quantum=page_size, **others)  # type: ignore[arg-type]
+    return made_rule(name="", engine=engine, page_size=page_size, hit_quantum=page_size, **others)  # type: ignore[arg-type]
 
 
 def inferred(*arguments: object) -> tuple[int, dict]:

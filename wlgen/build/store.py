@@ -118,4 +118,5 @@ def _linked(source: Path, target: Path) -> bool:
 def manifest_bytes(manifest: Manifest) -> bytes:
     """Return manifest.json's bytes; a key that is None is left out."""
     content = {key: value for key, value in dataclasses.asdict(manifest).items() if value is not None}
+    content["cache"] = manifest.cache.numbers
     return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

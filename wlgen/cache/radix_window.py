@@ -10,7 +10,6 @@ from wlgen.cache.rule import CacheRule, Match
 from wlgen.cache.tree import Node
 from wlgen.pages import ceil_to, floor_to
 
-CHUNK = 8192
 DECODE_INTERVAL = 128  # tokens that leave the window before a decoding request frees them
 
 
@@ -41,7 +40,7 @@ class WindowRadixCache(RadixCache):
     Source: SGLang 0.5.23 components/swa, mem_cache/common, npu/dsv4/c128_sidecar_component.
     """
 
-    def __init__(self, rule: CacheRule, capacity: int | None = None, chunk: int = CHUNK) -> None:
+    def __init__(self, rule: CacheRule, capacity: int | None, chunk: int) -> None:
         super().__init__(rule, capacity)
         self._chunk = chunk
         self._quantum = rule.hit_quantum

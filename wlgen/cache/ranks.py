@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from wlgen.cache.choice import new_cache
-from wlgen.cache.radix_window import CHUNK
-from wlgen.cache.rule import CacheRule, Ids, PrefixCache
+from wlgen.cache.rule import Ids, PrefixCache
 from wlgen.errors import error
 from wlgen.pages import ceil_to
 
@@ -60,14 +58,14 @@ class Eviction(NamedTuple):
 class RankCaches:
     """One cache for each rank that a request names. Each request ends before its rank's next one begins.
 
-    capacity: tokens a rank's cache holds, None for no limit. chunk: tokens of a prefill chunk.
+    new_cache: makes the empty cache of a rank. capacity: the tokens that such a cache holds, None for no
+    limit.
     """
 
-    def __init__(self, rule: CacheRule, *, capacity: int | None = None, chunk: int = CHUNK) -> None:
-        self.rule = rule
+    def __init__(self, new_cache: Callable[[], PrefixCache], *, capacity: int | None = None) -> None:
         self.evictions: list[Eviction] = []
+        self._new_cache = new_cache
         self._capacity = capacity
-        self._chunk = chunk
         self._caches: dict[int, PrefixCache] = {}
         self._inserted: dict[int, list[str]] = {}  # ids by the number of their insert, kept under a capacity
         self._next_output = _UNSEEN
@@ -81,9 +79,9 @@ class RankCaches:
             rank = request.dp_rank
             cache = self._caches.get(rank)
             if cache is None:
-                cache = self._caches[rank] = new_cache(self.rule, self._capacity, chunk=self._chunk)
+                cache = self._caches[rank] = self._new_cache()
             if self._capacity is not None:
-                self._check_room(request, self._capacity)
+                _check_room(request, self._capacity, cache.rule.page_size)
             match = cache.match(request.ids, salt=request.salt)
             cache.insert(match, _ONE if request.output_len == 1 else self._outputs(request))
             if self._capacity is not None:
@@ -116,12 +114,6 @@ class RankCaches:
         self._next_output = start + length
         return np.arange(start, start + length, dtype=np.uint32)
 
-    def _check_room(self, request: Request, capacity: int) -> None:
-        needed = ceil_to(len(request.ids) + request.output_len - 1, self.rule.page_size)
-        if needed > capacity:
-            expected = f"a capacity of at least {needed} tokens, for the prompt and outputs of {request.id}"
-            raise error("--capacity", expected=expected, found=str(capacity))
-
     def _note_evictions(self, cache: PrefixCache, request: Request) -> None:
         inserted = self._inserted.setdefault(request.dp_rank, [])
         inserted.append(request.id)
@@ -129,3 +121,10 @@ class RankCaches:
             Eviction(request.dp_rank, request.id, inserted[evicted.owner], evicted.tokens)
             for evicted in cache.take_evicted()
         )
+
+
+def _check_room(request: Request, capacity: int, page_size: int) -> None:
+    needed = ceil_to(len(request.ids) + request.output_len - 1, page_size)
+    if needed > capacity:
+        expected = f"a capacity of at least {needed} tokens, for the prompt and outputs of {request.id}"
+        raise error("--capacity", expected=expected, found=str(capacity))

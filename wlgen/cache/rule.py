@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wlgen.pages import ceil_to, floor_to
 
-Engine: TypeAlias = Literal["sglang", "vllm"]
 Ids: TypeAlias = NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheRule:
-    """What one engine reports as cached for a prompt whose longest held prefix is known.
+class RuleNumbers:
+    """The numbers that make a rule: what a spec may say and a manifest keeps.
 
-    name: the rule's name in a spec, or the engine's when the spec gives the numbers.
+    name: the rule's name in a spec, or the engine's where the spec gives the numbers. engine: a name of
+    engines/.
     page_size: tokens of one allocation page (vLLM: block).
-    hit_quantum: hits come only in multiples of it; page_size unless the model is hybrid.
-    speculative: EAGLE/MTP is on, which costs reuse: see lookahead.
-    sliding_window: tokens of the window of a full + sliding-window model, 0 for none.
-    window_page: block of the window's group where it differs from page_size (vLLM DeepSeek-V4), else 0.
-    retention: tokens between the points where a hybrid vLLM keeps state besides prompt ends and junctions
-    (--prefix-cache-retention-interval); 0 for none, hit_quantum for all of them.
+    hit_quantum: hits come only in multiples of it; it equals page_size unless the model is hybrid.
+    speculative: EAGLE or MTP is on, which costs reuse.
+    sliding_window: tokens of the window of a model that mixes full and sliding-window attention, 0 for none.
+    window_page: block of the window's group where it differs from page_size (DeepSeek-V4 on vLLM), else 0.
+    retention: tokens between the points where a hybrid model keeps state besides prompt ends and junctions
+    (vLLM's --prefix-cache-retention-interval); 0 for none, hit_quantum for all of them.
     """
 
     name: str
-    engine: Engine
+    engine: str
     page_size: int
     hit_quantum: int
     speculative: bool = False
@@ -37,37 +37,68 @@ class CacheRule:
     window_page: int = 0
     retention: int = 0
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheRule(RuleNumbers):
+    """A rule's numbers with the facts of its engine, which a file in engines/ adds.
+
+    The contract of `cached_len`: the formula plans, the replay gates, the server reports. The formula below
+    says what a row will hit once its prefix is held, from two lengths; a plan is made with it. A cache of
+    cache/ replays the tokens of all requests in their order, and a set whose replay differs from its plan is
+    not built. The server's own figure for each row is then held against the plan; where the three differ, the
+    server is right and a promise broke.
+
+    lookahead: tokens beyond a hit that must be held too: 0 unless speculative.
+    computed: tokens at a prompt's end that are computed whatever is held: 1, or 0 where the lookahead covers
+    them.
+    hybrid: a hit must also end where state was kept: not every quantum of a held prefix will do.
+    kept_back, kept_below: a prompt of n tokens keeps state at floor_to(n - back, hit_quantum) - kept_below
+    for each `back` of kept_back. With a quantum of 256, kept_back (1,) and kept_below 0, a prompt of 1000
+    tokens keeps it at 768.
+    """
+
+    lookahead: int
+    computed: int
+    hybrid: bool
+    kept_back: tuple[int, ...]
+    kept_below: int
+
+    @classmethod
+    def of(
+        cls,
+        numbers: RuleNumbers,
+        *,
+        lookahead: int,
+        hybrid: bool,
+        computed: int = 1,
+        kept_back: tuple[int, ...],
+        kept_below: int,
+    ) -> CacheRule:
+        """Return the rule of these numbers with its engine's facts."""
+        given = {name: getattr(numbers, name) for name in NUMBERS}
+        return cls(
+            **given,
+            lookahead=lookahead,
+            computed=computed,
+            hybrid=hybrid,
+            kept_back=kept_back,
+            kept_below=kept_below,
+        )
+
     @property
-    def hybrid(self) -> bool:
-        """Whether a hit must also end where state was kept: not every quantum of a held prefix will do.
-
-        SGLang inserts whole quanta, each of them a place to resume at, and only a window forgets some.
-        """
-        return self.sliding_window > 0 or (self.engine == "vllm" and self.hit_quantum != self.page_size)
-
-    @property
-    def lookahead(self) -> int:
-        """Tokens beyond a hit that must be held too: 0 unless speculative.
-
-        SGLang keys its tree by bigrams, and n tokens make n - 1. vLLM matches one more block of each EAGLE
-        group and drops it; in DeepSeek-V4 only the window's group is one.
-        """
-        if not self.speculative:
-            return 0
-        return 1 if self.engine == "sglang" else self.window_page or self.hit_quantum
+    def numbers(self) -> dict[str, Any]:
+        """The numbers alone, in the order in which a manifest keeps them; they make the rule again."""
+        return {name: getattr(self, name) for name in NUMBERS}
 
     def cached_len(self, shared_len: int, prompt_len: int) -> int:
-        """Return the tokens the engine reports as cached: a multiple of hit_quantum, below prompt_len.
+        """Return the tokens that the engine reports as cached: a multiple of hit_quantum, below prompt_len.
 
-        The last prompt token is always computed, so a repeated prompt of exactly k pages hits k - 1. A
-        window wider than the quantum, in finer blocks, with vLLM's MTP: a hit inside the first window is one
-        quantum less, which only the replay knows.
-        Source: SGLang schedule_batch and radix cache, vLLM kv_cache_coordinator (0.5.23 and 0.32.0).
+        The last prompt token is always computed, so a repeated prompt of exactly k pages hits k - 1. One case
+        needs the replay: a window wider than the quantum, in finer blocks, under vLLM's MTP, where a hit
+        inside the first window is one quantum less. Source: SGLang schedule_batch and radix cache, vLLM
+        kv_cache_coordinator (0.5.23 and 0.32.0).
         """
-        held = min(shared_len, prompt_len - 1)
-        if self.speculative and self.hybrid and self.engine == "vllm":
-            # The dropped block may hold the last token: a repeated prompt of 512 tokens hits 256 of them.
-            held = min(shared_len, prompt_len)
+        held = min(shared_len, prompt_len - self.computed)
         return floor_to(max(0, held - self.lookahead), self.hit_quantum)
 
     def least_shared_len(self, cached_len: int) -> int:
@@ -75,32 +106,29 @@ class CacheRule:
         return ceil_to(cached_len, self.hit_quantum) + self.lookahead if cached_len > 0 else 0
 
     def most_cached(self, prompt_len: int) -> int:
-        """Return the best any prefix can reach for a prompt of this length."""
+        """Return the best that any prefix can reach for a prompt of this length."""
         return self.cached_len(prompt_len, prompt_len)
 
     def seed_fits(self, seed_len: int, shared_len: int) -> bool:
         """Return whether the first sibling of a seed is sure to hit cached_len in full.
 
         seed_len: tokens of a seed prompt sent with one output token, of which the first shared_len are the
-        sibling's too. A dense rule takes any; a hybrid one only where its last kept state ends there:
+        sibling's too. A dense rule takes any seed that is longer; a hybrid rule only one that keeps state
+        where the hit ends:
 
-            | shared prefix          |             vLLM keeps floor(seed_len - 1), or with EAGLE/MTP one
-            | seed ...................|..|         quantum less; SGLang's last chunk may start no later
-                             ^ hit    ^ kept
+            | shared prefix          |
+            | seed ...................|..|
+                             ^ the hit ends here, and so must a point that the seed keeps
 
         Source: vLLM kv_cache_coordinator.replay_boundaries, SGLang swa component and its NPU sidecar.
         """
         if seed_len <= shared_len:
             return False
         hit = self.cached_len(shared_len, seed_len)
-        if not self.hybrid or hit == 0:
+        if not self.hybrid or hit == 0 or (self.retention and hit % self.retention == 0):
             return True
-        if self.engine == "sglang":
-            return floor_to(seed_len - 1 - self.lookahead, self.hit_quantum) == hit
-        if self.retention and hit % self.retention == 0:
-            return True
-        kept = (floor_to(end, self.hit_quantum) for end in (seed_len - 1, seed_len))
-        return hit + self.hit_quantum in kept if self.speculative else hit == next(kept)
+        ends = (floor_to(seed_len - back, self.hit_quantum) for back in self.kept_back)
+        return hit + self.kept_below in ends
 
     def least_seed_len(self, shared_len: int) -> int:
         """Return the tokens of the shortest seed prompt that seed_fits: often the prefix and one token."""
@@ -112,12 +140,11 @@ class CacheRule:
         """Say which rule bounds the length of a seed, and why; '' where any seed will do."""
         if not self.hybrid:
             return ""
-        where = "one quantum before a prompt's end" if self._keeps_below_end else "where a prompt ends"
+        where = "one quantum before a prompt's end" if self.kept_below else "where a prompt ends"
         return f"the rule {self.name} keeps reusable state only {where}, in multiples of {self.hit_quantum}"
 
-    @property
-    def _keeps_below_end(self) -> bool:
-        return self.speculative and self.engine == "vllm"
+
+NUMBERS = tuple(field.name for field in fields(RuleNumbers))
 
 
 class Match(NamedTuple):

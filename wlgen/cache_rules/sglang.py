@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wlgen.cache.rule import CacheRule
+from wlgen.cache.rule import CacheRule, RuleNumbers
+from wlgen.engines import cache_rule
 from wlgen.strict.model import Strict
 
 
@@ -20,11 +21,13 @@ class Options(Strict):
 
 def rule(options: Options, *, place: str) -> CacheRule:  # noqa: ARG001 (any option that passes is a rule)
     """Return the rule. Hits end on any page of the tree."""
-    return CacheRule(
-        name="sglang",
-        engine="sglang",
-        page_size=options.page_size,
-        hit_quantum=options.page_size,
-        speculative=options.speculative,
-        sliding_window=options.sliding_window,
+    return cache_rule(
+        RuleNumbers(
+            name="sglang",
+            engine="sglang",
+            page_size=options.page_size,
+            hit_quantum=options.page_size,
+            speculative=options.speculative,
+            sliding_window=options.sliding_window,
+        )
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from wlgen.cache.rule import CacheRule
+from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.cache_rules._forced import forced
+from wlgen.engines import cache_rule
 from wlgen.strict.model import Strict
 
 PAGE_SIZE = 128
@@ -22,11 +23,13 @@ class Options(Strict):
 
 def rule(options: Options, *, place: str) -> CacheRule:  # noqa: ARG001 (any option that passes is a rule)
     """Return the rule. Matches and insertions are floored to 16 pages, where the compressor's state lies."""
-    return CacheRule(
-        name="sglang-dsv4-npu",
-        engine="sglang",
-        page_size=options.page_size,
-        hit_quantum=HIT_QUANTUM,
-        speculative=options.speculative,
-        sliding_window=SLIDING_WINDOW,
+    return cache_rule(
+        RuleNumbers(
+            name="sglang-dsv4-npu",
+            engine="sglang",
+            page_size=options.page_size,
+            hit_quantum=HIT_QUANTUM,
+            speculative=options.speculative,
+            sliding_window=SLIDING_WINDOW,
+        )
     )

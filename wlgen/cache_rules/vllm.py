@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wlgen.cache.rule import CacheRule
+from wlgen.cache.rule import CacheRule, RuleNumbers
+from wlgen.engines import cache_rule
 from wlgen.errors import error
 from wlgen.pages import ceil_to
 from wlgen.strict.model import Strict
@@ -37,12 +38,14 @@ def rule(options: Options, *, place: str) -> CacheRule:
         near = ceil_to(options.retention, quantum)
         expected = f"retention to be a multiple of hit_quantum {quantum}"
         raise error(place, expected=expected, found=str(options.retention), remedy=f"The next one is {near}.")
-    return CacheRule(
-        name="vllm",
-        engine="vllm",
-        page_size=options.page_size,
-        hit_quantum=quantum,
-        speculative=options.speculative,
-        sliding_window=options.sliding_window,
-        retention=options.retention,
+    return cache_rule(
+        RuleNumbers(
+            name="vllm",
+            engine="vllm",
+            page_size=options.page_size,
+            hit_quantum=quantum,
+            speculative=options.speculative,
+            sliding_window=options.sliding_window,
+            retention=options.retention,
+        )
     )

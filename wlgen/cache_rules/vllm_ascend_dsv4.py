@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from wlgen.cache.rule import CacheRule
+from wlgen.cache.rule import CacheRule, RuleNumbers
+from wlgen.engines import cache_rule
 from wlgen.strict.model import Strict
 
 COMPRESSION = 128  # tokens that one entry of the most compressed group stands for
@@ -23,11 +24,13 @@ def rule(options: Options, *, place: str) -> CacheRule:  # noqa: ARG001 (any opt
 
     Source: vllm-ascend issues 10710, 9326 and 16270.
     """
-    return CacheRule(
-        name="vllm-ascend-dsv4",
-        engine="vllm",
-        page_size=options.page_size,
-        hit_quantum=COMPRESSION * options.page_size,
-        speculative=options.speculative,
-        sliding_window=SLIDING_WINDOW,
+    return cache_rule(
+        RuleNumbers(
+            name="vllm-ascend-dsv4",
+            engine="vllm",
+            page_size=options.page_size,
+            hit_quantum=COMPRESSION * options.page_size,
+            speculative=options.speculative,
+            sliding_window=SLIDING_WINDOW,
+        )
     )

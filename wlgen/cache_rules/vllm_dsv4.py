@@ -6,8 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wlgen.cache.rule import CacheRule
+from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.cache_rules._forced import forced
+from wlgen.engines import cache_rule
 from wlgen.strict.model import Strict
 
 PAGE_SIZE = 256
@@ -25,13 +26,15 @@ class Options(Strict):
 
 def rule(options: Options, *, place: str) -> CacheRule:  # noqa: ARG001 (any option that passes is a rule)
     """Return the rule. 256 is the least common multiple of the block sizes of the model's groups."""
-    return CacheRule(
-        name="vllm-dsv4",
-        engine="vllm",
-        page_size=options.page_size,
-        hit_quantum=PAGE_SIZE,
-        speculative=options.speculative,
-        sliding_window=SLIDING_WINDOW,
-        window_page=WINDOW_PAGE,
-        retention=options.retention,
+    return cache_rule(
+        RuleNumbers(
+            name="vllm-dsv4",
+            engine="vllm",
+            page_size=options.page_size,
+            hit_quantum=PAGE_SIZE,
+            speculative=options.speculative,
+            sliding_window=SLIDING_WINDOW,
+            window_page=WINDOW_PAGE,
+            retention=options.retention,
+        )
     )

@@ -26,6 +26,7 @@ def cache_block(found: Probed) -> dict[str, object] | None:
 def probed_json(found: Probed) -> str:
     """Return what was found as JSON."""
     content = dataclasses.asdict(found) | {"cache": cache_block(found)}
+    content["rules"] = [rule.numbers for rule in found.rules]
     content["observations"] = [  # as infer-rule reads them
         {"prompt_tokens": o.prompt_len, "shared_tokens": o.shared_len, "cached_tokens": o.cached_len}
         for o in found.observations

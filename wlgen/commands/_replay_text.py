@@ -21,7 +21,7 @@ def report_json(report: Report) -> str:
     """Return the report as JSON: ratios are of prompt_len, lengths are tokens."""
     page_size = report.rule.page_size
     content: dict[str, Any] = {
-        "rule": dataclasses.asdict(report.rule),
+        "rule": report.rule.numbers,
         "own_rule": report.own_rule,
         "capacity": report.capacity,
         "holds": report.holds,

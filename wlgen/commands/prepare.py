@@ -12,7 +12,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A built set.")],
     url: Annotated[str, typer.Option(help="The server, http://HOST:PORT.")],
     engine: Annotated[
-        Literal["sglang", "vllm"] | None, typer.Option(help="Its engine; told by its pages where absent.")
+        str | None, typer.Option(help="Its engine, a name of `wlgen list`; told by its pages where absent.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model to ask for; the only one served.")] = None,
     only: Annotated[Literal["seed", "check"] | None, typer.Option(help="Do one step alone.")] = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -10,7 +10,7 @@ import typer
 def command(  # noqa: PLR0917 (typer gives each option by name)
     url: Annotated[str, typer.Option(help="The server, http://HOST:PORT.")],
     engine: Annotated[
-        Literal["sglang", "vllm"] | None, typer.Option(help="Its engine; told by its pages where absent.")
+        str | None, typer.Option(help="Its engine, a name of `wlgen list`; told by its pages where absent.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model to ask for; the only one served.")] = None,
     longest: Annotated[

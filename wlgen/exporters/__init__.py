@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 import orjson
 
 from wlgen.encodings import Message
+from wlgen.engines import engine
 from wlgen.workload.manifest import Manifest
 from wlgen.workload.rows import Row
 from wlgen.workload.splits import Split
@@ -129,7 +130,7 @@ class Target:
     @property
     def pins_in_body(self) -> bool:
         """Whether the set's engine takes the rank in the body: SGLang does, vLLM only in a header."""
-        return self.manifest.cache.engine == "sglang"
+        return engine(self.manifest.cache.engine).pin_field is not None
 
     @property
     def is_chat(self) -> bool:

@@ -12,9 +12,9 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from wlgen.cache.choice import new_cache
 from wlgen.cache.rule import CacheRule
 from wlgen.encodings import Framing
+from wlgen.engines import new_cache
 from wlgen.errors import error
 from wlgen.plan.rows import Plan, RowPlan
 from wlgen.streams import Coordinates

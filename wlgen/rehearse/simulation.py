@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 
 import numpy as np
 
-from wlgen.cache.choice import new_cache
 from wlgen.encodings import Encoding, Message
+from wlgen.engines import new_cache
 from wlgen.rehearse.answers import Answer
 from wlgen.rehearse.asks import Ask, RefusedError
 from wlgen.rehearse.faults import THINKING_TOKENS, Strikes

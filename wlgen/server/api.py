@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import httpx
 import orjson
 
-from wlgen.cache.rule import Engine
 from wlgen.encodings import Message
+from wlgen.engines import Engine, every_engine
 from wlgen.errors import WlgenError, error
 from wlgen.server.replies import SHOWN, Reply, RequestError, Stream, error_words, json_object, read_answer
 
@@ -82,12 +82,11 @@ class Server:
         return json_object(response.content)
 
     async def detect(self) -> Engine | None:
-        """Return the engine that answers, by the pages only one of them has; None for neither."""
-        if await self.get("/version") is not None:
-            return "vllm"
-        for path in ("/model_info", "/get_model_info"):  # the second is what older ones have
-            if await self.get(path) is not None:
-                return "sglang"
+        """Return the engine that answers, by a page that it alone has; None where no such page is there."""
+        for known in every_engine():
+            for path in known.own_pages:
+                if await self.get(path) is not None:
+                    return known
         return None
 
     async def models(self) -> list[str]:
@@ -104,7 +103,7 @@ class Server:
     async def flush(self, patience: float) -> None:
         """Empty the prefix cache of every rank; tries again while the server is busy, for `patience` s.
 
-        Source: SGLang 0.5.23 answers 400 while requests run; vLLM 0.32.0 answers {"success": false}.
+        What a busy engine answers stands in engines/.
         """
         deadline = time.monotonic() + patience
         while not await self._flush_once(max(0.0, deadline - time.monotonic())):
@@ -129,7 +128,7 @@ class Server:
 
     async def requests_total(self) -> int | None:
         """Return the requests served since the server started, by its metrics; None where it has none."""
-        name = "sglang:num_requests_total" if self.engine == "sglang" else "vllm:request_success_total"
+        name = self.engine.counters["requests"]
         try:
             page = (await self._call("GET", "/metrics")).text
         except RequestError:
@@ -139,18 +138,15 @@ class Server:
 
     async def page_size(self) -> int | None:
         """Return the tokens of a page (vLLM: block) as the server's own pages say; None where they do not."""
-        try:
-            if self.engine == "sglang":
-                for path in ("/server_info", "/get_server_info"):
-                    page = await self.get(path)
-                    if page is not None and type(page.get("page_size")) is int:
-                        return int(page["page_size"])
-                return None
-            metrics = (await self._call("GET", "/metrics")).text
-        except RequestError:
-            return None
-        found = re.search(r'^vllm:cache_config_info\{.*block_size="(\d+)"', metrics, re.MULTILINE)
-        return int(found[1]) if found else None
+        for path in self.engine.page_size_pages:
+            try:
+                page = (await self._call("GET", path)).content
+            except RequestError:
+                continue
+            found = self.engine.read_page_size(page)
+            if found is not None:
+                return found
+        return None
 
     async def ask(
         self,
@@ -163,8 +159,9 @@ class Server:
         return_ids: bool = False,
     ) -> Reply:
         """Send one request, pinned to dp_rank where given, and return what the server says of it."""
-        path, body = self._request(prompt, max_tokens, dp_rank, return_ids=return_ids)
-        headers = {} if dp_rank is None else {"X-Data-Parallel-Rank": str(dp_rank)}
+        path, body = self._request(prompt, max_tokens, return_ids=return_ids)
+        pin, headers = self.engine.pinned(dp_rank)
+        body |= pin
         if name:
             headers["X-Request-Id"] = name
         started = time.monotonic()
@@ -175,19 +172,16 @@ class Server:
         return await self._streamed(path, body, headers, started)
 
     def _request(
-        self, prompt: AskedPrompt, max_tokens: int, dp_rank: int | None, *, return_ids: bool
+        self, prompt: AskedPrompt, max_tokens: int, *, return_ids: bool
     ) -> tuple[str, dict[str, Any]]:
         body: dict[str, Any] = {"model": self.model, "max_tokens": max_tokens, "temperature": 0}
         body["ignore_eos"] = True
         if return_ids:
             body["return_token_ids"] = True
-        if dp_rank is not None and self.engine == "sglang":
-            body["routed_dp_rank"] = dp_rank
         if not prompt.messages:
             ids = prompt.ids
             body["prompt"] = list(ids) if ids is not None else prompt.text
-            if self.engine == "vllm":
-                body["add_special_tokens"] = prompt.add_special_tokens
+            body |= self.engine.completion_fields(prompt.add_special_tokens)
             return "/v1/completions", body
         body["messages"] = [m._asdict() for m in prompt.messages]
         if prompt.template_kwargs:
@@ -195,13 +189,12 @@ class Server:
         return "/v1/chat/completions", body
 
     async def generate(self, ids: Sequence[int], *, dp_rank: int | None) -> Reply:
-        """Send ids to SGLang's own /generate for one token: it reports cached tokens whatever its flags."""
-        sampling = {"max_new_tokens": 1, "temperature": 0, "ignore_eos": True}
-        body: dict[str, Any] = {"input_ids": list(ids), "sampling_params": sampling}
-        if dp_rank is not None:
-            body["routed_dp_rank"] = dp_rank
+        """Send ids, for one token, to the engine's own page that reports cached tokens whatever its flags."""
+        page, body_of = self.engine.native_page, self.engine.native_body
+        if page is None or body_of is None:
+            raise RequestError("http", f"{self.engine.title} has no page of its own that takes token ids")
         started = time.monotonic()
-        answer = json_object((await self._call("POST", "/generate", body)).content)
+        answer = json_object((await self._call("POST", page, body_of(ids, dp_rank))).content)
         return read_answer({"usage": answer.get("meta_info")}, time.monotonic() - started)
 
     async def _streamed(
@@ -226,18 +219,15 @@ class Server:
         return seen.reply(time.monotonic() - started)
 
     async def _flush_once(self, patience: float) -> bool:
-        if self.engine == "vllm":
-            content = (await self._call("POST", "/reset_prefix_cache")).content
-            # Before 0.12 or so the answer is empty and says nothing of success.
-            return not content.strip() or bool(json_object(content).get("success", True))
         try:
-            wait = f"{min(patience, self._timeout / 2):g}"
-            await self._call("POST", f"/flush_cache?timeout={wait}")
+            response = await self._call("POST", self.engine.flush_page(min(patience, self._timeout / 2)))
+            status, content = response.status_code, response.content
         except RequestError as failure:
-            if failure.status == HTTPStatus.BAD_REQUEST:
-                return False
-            raise
-        return True
+            flushed = self.engine.flushed(failure.status, b"")
+            if flushed is None:
+                raise
+            return flushed
+        return self.engine.flushed(status, content) is not False
 
     async def _call(
         self,

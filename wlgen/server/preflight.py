@@ -15,8 +15,8 @@ from http import HTTPStatus
 import numpy as np
 
 from wlgen.audit.remedies import FRAMINGS, OTHER_FRAMING
-from wlgen.cache.rule import Engine
 from wlgen.encodings import Encoding, Message
+from wlgen.engines import Engine
 from wlgen.errors import WlgenError, error
 from wlgen.registry import nearest
 from wlgen.server.api import AskedPrompt, Server, unusable
@@ -27,10 +27,6 @@ from wlgen.workload.splits import BEFORE
 
 IMPOSSIBLE_RANK = 32_767
 _SHORT = 64  # words of a throw-away prompt
-REPORTING = {
-    "sglang": "Start the server with --enable-cache-report.",
-    "vllm": "Start the server with --enable-prompt-tokens-details.",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +63,23 @@ async def choose_model(server: Server, wanted: str | None) -> str:
 
 
 async def choose_engine(server: Server, wanted: Engine | None, planned: Engine) -> tuple[Engine, str]:
-    """Return the engine to speak to, and how it was told. A server that shows neither is taken as planned."""
+    """Return the engine to speak to, and how it was told.
+
+    A server that has no known engine's own page, such as a router, is taken for the engine that the set was
+    planned for.
+    """
     try:
         found = await server.detect()
     except RequestError as failure:
         raise unusable(server.url, failure, expected="a server") from failure
     if wanted is not None:
-        doubt = f", though the server looks like {found}" if found not in (None, wanted) else ""
-        return wanted, f"engine: {wanted}, as --engine says{doubt}"
+        doubt = f", though the server looks like {found.name}" if found and found != wanted else ""
+        return wanted, f"engine: {wanted.name}, as --engine says{doubt}"
     if found is None:
-        return planned, f"engine: taken as {planned}, the set's; the server shows neither engine's pages"
-    differs = "" if found == planned else f"; the set was planned for {planned}"
-    return found, f"engine: {found}, by its own pages{differs}"
+        shows = "the server shows no page that only one engine has"
+        return planned, f"engine: taken as {planned.name}, the set's; {shows}"
+    differs = "" if found == planned else f"; the set was planned for {planned.name}"
+    return found, f"engine: {found.name}, by its own pages{differs}"
 
 
 async def preflight(
@@ -150,7 +151,7 @@ async def _reported(server: Server, encoding: Encoding, quantum: int) -> tuple[s
         if reply.cached_tokens:
             return proof, True
     found = "none, for a prompt that was sent three times"
-    raise error(place, expected="cached tokens in usage", found=found, remedy=REPORTING[server.engine])
+    raise error(place, expected="cached tokens in usage", found=found, remedy=server.engine.report_flag)
 
 
 def _counted(place: str, ids: Sequence[int], reply: Reply) -> str:

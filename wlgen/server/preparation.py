@@ -79,7 +79,7 @@ class Preparation:
             "spec_sha256": manifest.spec_sha256,
             "url": self._server.url,
             "model": self._server.model,
-            "engine": self._server.engine,
+            "engine": self._server.engine.name,
         }
         self._served = requests_before
         self._write("begin", **target, requests=requests_before)
@@ -153,7 +153,7 @@ class Preparation:
         except RequestError as failure:
             remedy = "End other requests, wait longer with --flush-timeout, or go on with --no-flush."
             if failure.status == HTTPStatus.NOT_FOUND:
-                remedy = "vLLM has this page only with VLLM_SERVER_DEV_MODE=1; --no-flush goes on without."
+                remedy = self._server.engine.no_flush_page
             place = f"{self._server.url} flush"
             raise unusable(place, failure, expected="an empty cache", remedy=remedy) from failure
         self.outcome.flush.seconds += time.monotonic() - started

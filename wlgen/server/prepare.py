@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wlgen.build.ready import load_encoding
-from wlgen.cache.rule import Engine
+from wlgen.engines import engine
 from wlgen.errors import error
 from wlgen.server.api import KEY_VARIABLE, Server
 from wlgen.server.journal import JOURNAL, Journal
@@ -28,7 +28,7 @@ class PrimedServer:
     """The server, and the journal of what it was sent. timeout: seconds without an answer."""
 
     url: str
-    engine: Engine | None = None
+    engine: str | None = None
     model: str | None = None
     timeout: float = 600.0
     journal: Path | None = None
@@ -52,14 +52,15 @@ async def prepare_set(
         done += 1
         progress(done, total)
 
-    planned = workload.manifest.cache.engine
+    planned = engine(workload.manifest.cache.engine)
+    given = None if target.engine is None else engine(target.engine, place="--engine")
     key = os.environ.get(KEY_VARIABLE)
     journal_path = target.journal or workload.folder / JOURNAL
     server = Server(target.url, engine=planned, api_key=key, timeout=target.timeout)
     async with server:
         with Journal(journal_path) as journal:
             server.model = await choose_model(server, target.model)
-            server.engine, told = await choose_engine(server, target.engine, planned)
+            server.engine, told = await choose_engine(server, given, planned)
             served = await server.requests_total()
             found = await preflight(server, workload, encoding, wanted.ranks)
             work = Preparation(

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from math import gcd
 
-from wlgen.cache.rule import CacheRule, Engine
+from wlgen.cache.rule import CacheRule
 from wlgen.encodings import Message
+from wlgen.engines import engine as known_engine
+from wlgen.engines import every_engine
 from wlgen.errors import error
 from wlgen.server.api import KEY_VARIABLE, AskedPrompt, Server, unusable
-from wlgen.server.preflight import IMPOSSIBLE_RANK, REPORTING, choose_model
+from wlgen.server.preflight import IMPOSSIBLE_RANK, choose_model
 from wlgen.server.replies import Reply, RequestError
 from wlgen.simulate.fitting import fitting_rules
 from wlgen.simulate.infer import Observation
@@ -39,7 +41,7 @@ class Probed:
     explains them all, the first the one to take. facts, unknown: lines for a person. None: not seen.
     """
 
-    engine: Engine
+    engine: str
     model: str
     dp_ranks: int | None = None
     separate: bool | None = None
@@ -52,21 +54,24 @@ class Probed:
 
 
 async def probe_server(
-    url: str, *, engine: Engine | None, model: str | None, patience: float, longest: int
+    url: str, *, engine: str | None, model: str | None, patience: float, longest: int
 ) -> Probed:
     """Ask a server everything; no prompt is longer than `longest` tokens. WlgenError where it fails.
 
     patience: seconds without an answer.
     """
     key = os.environ.get(KEY_VARIABLE)
-    async with Server(url, engine=engine or "vllm", api_key=key, timeout=patience) as server:
+    given = None if engine is None else known_engine(engine, place="--engine")
+    known = list(every_engine())
+    async with Server(url, engine=given or known[0], api_key=key, timeout=patience) as server:
         server.model = await choose_model(server, model)
         try:
             detected = await server.detect()
-            if engine is None and detected is None:
-                found = "the pages of neither engine"
-                raise error(server.url, expected="SGLang or vLLM", found=found, remedy="Give --engine.")
-            server.engine = engine or detected or server.engine
+            if given is None and detected is None:
+                expected = " or ".join(each.title for each in known)
+                found = "no page that one of them alone has"
+                raise error(server.url, expected=expected, found=found, remedy="Give --engine.")
+            server.engine = given or detected or server.engine
             most = await server.max_model_len()
             return await probe(server, longest=min(longest, most - 1) if most else longest)
         except RequestError as failure:
@@ -89,7 +94,7 @@ class _Probe:
     """One probe under way: the questions in turn, each adding to what was found."""
 
     def __init__(self, server: Server, longest: int) -> None:
-        self.found = Probed(engine=server.engine, model=server.model)
+        self.found = Probed(engine=server.engine.name, model=server.model)
         self._server = server
         self._longest = longest
         self._random = random.SystemRandom()
@@ -127,12 +132,12 @@ class _Probe:
                 self._observe(size, size, again[-1])
                 self._hit_len = size
                 break
-            if again[-1].cached_tokens is None and not self._native and self._server.engine == "sglang":
+            if again[-1].cached_tokens is None and not self._native and self._server.engine.native_page:
                 self._native = True
                 continue
             size *= GROWTH
         if not self._hit_len and first.cached_tokens is None:
-            remedy = REPORTING[self._server.engine]
+            remedy = self._server.engine.report_flag
             raise error(self._server.url, expected="cached tokens in usage", found="none", remedy=remedy)
         self._say_reporting(size // GROWTH)
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import yaml
 
-from wlgen.cache.rule import CacheRule, Engine
+from wlgen.cache.rule import CacheRule, RuleNumbers
+from wlgen.engines import cache_rule
 from wlgen.simulate.infer import Observation, infer
 from wlgen.spec.rule_choice import RuleChoice
 
 
-def fitting_rules(seen: Sequence[Observation], engine: Engine, page_size: int | None) -> list[CacheRule]:
+def fitting_rules(seen: Sequence[Observation], engine: str, page_size: int | None) -> list[CacheRule]:
     """Return the engine's rules that explain each observation: named ones first, then larger quanta first.
 
     page_size: what the server says, None to take the quantum for it. Empty where nothing explains them all.
@@ -38,7 +38,8 @@ def _by_numbers(
     """Yield each form at each quantum that explains all and is made of the server's pages."""
     for quantum in quanta:
         for form in forms:
-            rule = replace(form, page_size=page_size or quantum, hit_quantum=quantum)
+            sizes = {"page_size": page_size or quantum, "hit_quantum": quantum}
+            rule = cache_rule(RuleNumbers(**form.numbers | sizes))
             whole = page_size is None or quantum % page_size == 0
             if whole and all(rule.cached_len(o.shared_len, o.prompt_len) == o.cached_len for o in seen):
                 yield rule

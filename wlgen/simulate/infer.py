@@ -13,11 +13,11 @@ from typing import NamedTuple
 import orjson
 from pydantic import ValidationError
 
-from wlgen import cache_rules, registry
+from wlgen import cache_rules, engines, registry
 from wlgen.audit.findings import Promised
 from wlgen.audit.join import Rows, join
 from wlgen.audit.results import read_results
-from wlgen.cache.rule import CacheRule, Engine
+from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.workload.opened import Workload
 from wlgen.workload.splits import Split
@@ -63,27 +63,34 @@ class Inference:
 
 
 class _Form(NamedTuple):
-    """A way of counting. engines: those that count so, whose named rule takes the quantum as page_size."""
+    """A way of counting that some engines share: their named rule takes the quantum as page_size."""
 
     words: str
-    engines: tuple[Engine, ...]
+    engines: tuple[str, ...]
     speculative: bool
 
     def rule(self, quantum: int) -> CacheRule:
-        return CacheRule(
-            name="",
-            engine=self.engines[0],
-            page_size=quantum,
-            hit_quantum=quantum,
-            speculative=self.speculative,
-        )
+        return _plain_rule(self.engines[0], quantum, speculative=self.speculative)
 
 
-_FORMS = (
-    _Form("whole quanta of what is shared", ("sglang", "vllm"), speculative=False),
-    _Form("whole quanta of what is shared but one token (SGLang with EAGLE/MTP)", ("sglang",), True),
-    _Form("whole quanta of what is shared, less one (vLLM with EAGLE/MTP)", ("vllm",), True),
-)
+def _plain_rule(engine: str, quantum: int, *, speculative: bool) -> CacheRule:
+    sizes = {"page_size": quantum, "hit_quantum": quantum}
+    return engines.cache_rule(RuleNumbers(name="", engine=engine, speculative=speculative, **sizes))
+
+
+def _forms() -> Iterator[_Form]:
+    """Yield each way in which a known engine counts: two engines count alike where they look ahead alike."""
+    alike: dict[tuple[bool, str], list[engines.Engine]] = {}
+    for known, speculative in product(engines.every_engine(), (False, True)):
+        ahead = _plain_rule(known.name, 64, speculative=speculative).lookahead
+        loss = {0: "", 64: ", less one"}.get(ahead, f" but {ahead} token")
+        alike.setdefault((speculative, loss), []).append(known)
+    for (speculative, loss), known_ones in sorted(
+        alike.items(), key=lambda item: (item[0][0], -len(item[0][1]))
+    ):
+        whose = f" ({', '.join(one.title for one in known_ones)} with EAGLE/MTP)" if speculative else ""
+        words = f"whole quanta of what is shared{loss}{whose}"
+        yield _Form(words, tuple(one.name for one in known_ones), speculative)
 
 
 def infer(observations: Iterable[Observation]) -> Inference:
@@ -97,7 +104,8 @@ def infer(observations: Iterable[Observation]) -> Inference:
         firsts.setdefault(seen[:3], seen)
         counts[seen[:3]] += 1
     distinct = {seen: counts[figures] for figures, seen in firsts.items()}
-    forms = [(form, q, _explained(form.rule(q), distinct)) for form in _FORMS for q in _quanta(distinct)]
+    ways = list(_forms())
+    forms = [(form, q, _explained(form.rule(q), distinct)) for form in ways for q in _quanta(distinct)]
     named = [(rule, words, _explained(rule, distinct)) for rule, words in _named_rules()]
     best = max([score for *_, score in forms + named], default=0)
     if best == 0:
@@ -194,8 +202,8 @@ def _candidates(
     *,
     none_cached: bool,
 ) -> Iterator[Candidate]:
-    for form in _FORMS:
-        quanta = tuple(q for other, q, score in found if other is form and score == best)
+    for form in _forms():
+        quanta = tuple(q for other, q, score in found if other == form and score == best)
         if quanta:
             suffix = ", speculative: true" if form.speculative else ""
             rules = tuple(f"{engine}, page_size: {quanta[-1]}{suffix}" for engine in form.engines)
@@ -210,7 +218,7 @@ def _candidates(
 def _named_rules() -> Iterator[tuple[CacheRule, str]]:
     """Yield each named rule whose sizes the engine forces, with every option it takes."""
     for name in registry.names(cache_rules):
-        if name in ("sglang", "vllm"):
+        if name in registry.names(engines):
             continue  # their sizes are free: the forms try all of them
         module = registry.load(cache_rules, name, place=name)
         for page_size, speculative in product((None, 32), (False, True)):

@@ -13,6 +13,7 @@ from wlgen import encodings, registry
 from wlgen.cache.ranks import Eviction, RankCaches, Replayed, Request
 from wlgen.cache.rule import CacheRule
 from wlgen.encodings import Encoding
+from wlgen.engines import new_cache
 from wlgen.errors import error
 from wlgen.simulate.hits import HitFigures, Outside, Pass
 from wlgen.simulate.input import Sending, file_requests, set_requests
@@ -81,7 +82,7 @@ def replay(
             return set_requests(workload, sending)
         return file_requests(source, sending, dp_ranks=dp_ranks, encoding=lambda: _load(encoding))
 
-    simulation = RankCaches(rule, capacity=capacity, chunk=chunk)
+    simulation = RankCaches(lambda: new_cache(rule, capacity, chunk=chunk), capacity=capacity)
     reports = []
     with _hits_file(out) as write:
         for _ in range(passes):

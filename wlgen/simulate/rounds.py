@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from wlgen.engines import engine
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.pages import ceil_to, floor_to
 from wlgen.workload.opened import Workload
@@ -110,7 +111,7 @@ def schedule(scheduler: Scheduler, prompts: Iterable[RoundPrompt], *, first: int
 
 def prompts_of(workload: Workload) -> dict[int, list[RoundPrompt]]:
     """Return the formal prompts of a set for SGLang, by rank; each finds cached what the set promises."""
-    if workload.manifest.cache.engine != "sglang":
+    if not engine(workload.manifest.cache.engine).prefill_adder:
         expected = "a set for SGLang, whose scheduler this is"
         remedy = "Give lengths instead: --prompt-len and --requests."
         found = f"the rule {workload.manifest.cache.name}"

@@ -253,7 +253,7 @@ def _cache(chosen: object, problems: Problems) -> tuple[CacheRule, dict[str, Any
         if numbers is None:
             return None
         rule = numbers.rule()
-        return rule, numbers.model_dump() | {"hit_quantum": rule.hit_quantum}
+        return rule, numbers.model_dump(exclude_none=True) | {"hit_quantum": rule.hit_quantum}
     if isinstance(chosen, dict) and "engine" in chosen:
         found, remedy = "both", "Delete engine: the rule knows its own."
         problems.add((*path, "engine"), expected="rule or engine", found=found, remedy=remedy)

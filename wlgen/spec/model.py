@@ -20,7 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from wlgen.cache.rule import CacheRule, Engine
+from wlgen import engines, registry
+from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.pages import ceil_to
 from wlgen.spec.arrivals import Arrivals
 from wlgen.spec.lengths import Distribution
@@ -48,7 +49,16 @@ def _folder_name(name: str) -> str:
     return name
 
 
+def _known_engine(name: str) -> str:
+    known = registry.names(engines)
+    if name not in known:
+        expected = " or ".join(map(repr, known))
+        raise refusal(expected=expected, found=repr(name), remedy=registry.nearest(name, known))
+    return name
+
+
 Name = Annotated[str, AfterValidator(_folder_name)]
+EngineName = Annotated[str, AfterValidator(_known_engine)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 CachedTokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
@@ -194,11 +204,12 @@ class Kind:
 class EngineNumbers(Strict):
     """A cache rule given as its numbers. hit_quantum: page_size where absent. Quantities are tokens."""
 
-    engine: Engine = Field(examples=["sglang"])
+    engine: EngineName = Field(examples=registry.names(engines)[:1])
     page_size: Tokens = Field(examples=["128"])
     hit_quantum: Tokens | None = None
     speculative: bool = False
     sliding_window: CachedTokens = 0
+    retention: CachedTokens | None = None
 
     @model_validator(mode="after")
     def _whole_pages(self) -> Self:
@@ -207,12 +218,19 @@ class EngineNumbers(Strict):
             expected = f"a multiple of page_size {page_size}"
             remedy = f"The next one is {ceil_to(quantum, page_size)}."
             raise refusal(expected=expected, found=str(quantum), remedy=remedy, key="hit_quantum")
+        if self.retention and not engines.engine(self.engine).retains:
+            found = f"{self.retention}, a number that {self.engine} does not have"
+            raise refusal(expected="no retention, or 0", found=found, key="retention")
+        if self.retention and self.retention % (quantum or page_size):
+            expected = f"a multiple of hit_quantum {quantum or page_size}"
+            remedy = f"The next one is {ceil_to(self.retention, quantum or page_size)}."
+            raise refusal(expected=expected, found=str(self.retention), remedy=remedy, key="retention")
         return self
 
     def rule(self) -> CacheRule:
         """Return the rule, named by its engine."""
-        numbers = self.model_dump() | {"hit_quantum": self.hit_quantum or self.page_size}
-        return CacheRule(name=self.engine, **numbers)
+        numbers = self.model_dump(exclude_none=True) | {"hit_quantum": self.hit_quantum or self.page_size}
+        return engines.cache_rule(RuleNumbers(name=self.engine, **numbers))
 
 
 class Session(Strict):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from wlgen.cache.rule import CacheRule
+from wlgen.cache.rule import CacheRule, RuleNumbers
+from wlgen.engines import cache_rule
 from wlgen.pages import least_tokens
 from wlgen.workload.rows import json_types
 
@@ -62,7 +63,8 @@ class Manifest:
     """manifest.json, keys in this order. No timestamp, host or absolute path.
 
     spec: the normalised spec. encoding: {name, tokenizer_sha256, head_ids, tail_ids, server_kwargs, chat}.
-    cache: the rule's fields. splits: rows a split and rank, {split: {"rows": n, "per_rank": [..]}}.
+    cache: the rule; a file keeps its numbers. splits: rows a split and rank, {split: {"rows": n, "per_rank":
+    [..]}}.
     ranks: those whose files are here; a build of some ranks alone has not all. proof: how exactness was
     proved. rounds: those that are here, None for a spec of one round; splits counts the rows of one.
     """
@@ -108,7 +110,7 @@ def parse_manifest(content: Mapping[str, Any]) -> Manifest:
     manifest = _typed(Manifest, content)
     return replace(
         manifest,
-        cache=_typed(CacheRule, manifest.cache),
+        cache=cache_rule(_typed(RuleNumbers, manifest.cache), place="cache.engine"),
         promises=_typed(Promises, manifest.promises),
         files=tuple(_typed(FileProof, file) for file in manifest.files),
     )

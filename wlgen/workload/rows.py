@@ -115,7 +115,6 @@ def json_types(kind: type[Any]) -> dict[str, type]:
         "float": float,
         "bool": bool,
         "Split": str,
-        "Engine": str,
     }
     lists = ("tuple", "Sequence")
     return {

@@ -1,0 +1,49 @@
+"""Engines under test: one file each, which holds the facts of an engine as one value, `ENGINE`.
+
+Nothing here calls a network.
+
+An engine is known by the name of its file. To add one, write `engines/NAME.py` with an `Engine` in it and,
+where it reuses prefixes in a way that no class in `cache/` replays, one class there; a name without a file is
+refused.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import TYPE_CHECKING
+
+from wlgen import registry
+from wlgen.cache.rule import CacheRule, PrefixCache, RuleNumbers
+from wlgen.engines._engine import Engine as Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHUNK = 8192  # tokens of a prefill chunk, where nobody says how many
+
+
+@cache
+def engine(name: str, *, place: str = "engine") -> Engine:
+    """Return the engine of this name; WlgenError at `place` lists the known names."""
+    found: Engine = registry.load(sys.modules[__name__], name, place=place).ENGINE
+    return found
+
+
+def every_engine() -> Iterator[Engine]:
+    """Yield each known engine, by name."""
+    return (engine(name) for name in registry.names(sys.modules[__name__]))
+
+
+def cache_rule(numbers: RuleNumbers, *, place: str = "engine") -> CacheRule:
+    """Return the rule of these numbers and its engine's facts; WlgenError at `place` where it is unknown."""
+    return engine(numbers.engine, place=place).rule(numbers)
+
+
+def new_cache(rule: CacheRule, capacity: int | None = None, *, chunk: int = CHUNK) -> PrefixCache:
+    """Return an empty cache that replays the rule as its engine does.
+
+    capacity: tokens that the cache holds, None for no limit. chunk: tokens of a prefill chunk, for engines
+    that insert a prompt chunk by chunk.
+    """
+    return engine(rule.engine).new_cache(rule, capacity, chunk)

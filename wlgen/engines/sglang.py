@@ -1,0 +1,92 @@
+"""SGLang: a radix tree of pages, ranks pinned in the body. Facts of 0.5.23, where nothing else is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from wlgen.cache.radix import RadixCache
+from wlgen.cache.radix_window import WindowRadixCache
+from wlgen.cache.rule import CacheRule, PrefixCache, RuleNumbers
+from wlgen.engines._engine import Engine
+from wlgen.engines._json import fields_of
+
+_PIN = "routed_dp_rank"  # data_parallel_rank is its deprecated alias
+
+
+def _rule(numbers: RuleNumbers) -> CacheRule:
+    """Add the facts of the tree.
+
+    Under EAGLE/MTP the tree is keyed by bigrams, and n tokens make n - 1 of them: a hit needs one token more.
+    Whole quanta are inserted, and each is a place to resume at; only a sliding window forgets some of them.
+    """
+    ahead = 1 if numbers.speculative else 0
+    return CacheRule.of(
+        numbers, lookahead=ahead, hybrid=numbers.sliding_window > 0, kept_back=(1 + ahead,), kept_below=0
+    )
+
+
+def _new_cache(rule: CacheRule, capacity: int | None, chunk: int) -> PrefixCache:
+    if rule.sliding_window == 0 and rule.hit_quantum == rule.page_size:
+        return RadixCache(rule, capacity)
+    return WindowRadixCache(rule, capacity, chunk)
+
+
+def _read_page_size(page: bytes) -> int | None:
+    found = fields_of(page).get("page_size")
+    return found if type(found) is int else None
+
+
+def _native_body(ids: Sequence[int], dp_rank: int | None) -> Mapping[str, Any]:
+    sampling = {"max_new_tokens": 1, "temperature": 0, "ignore_eos": True}
+    body: dict[str, Any] = {"input_ids": list(ids), "sampling_params": sampling}
+    return body if dp_rank is None else body | {_PIN: dp_rank}
+
+
+def _flushed(status: int, _content: bytes) -> bool | None:
+    """Return False for 400, the answer while requests wait or run, though idle ranks are flushed by then."""
+    if status == HTTPStatus.OK:
+        return True
+    return False if status == HTTPStatus.BAD_REQUEST else None
+
+
+def _read_computed(page: bytes) -> list[int] | None:
+    """Return the prompt tokens that each rank computed so far, as /v1/loads says; None where it does not."""
+    loads = fields_of(page).get("loads")
+    rows = loads if isinstance(loads, list) else []
+    found = [row.get("total_prefill_uncached_tokens") for row in rows if isinstance(row, dict)]
+    computed = [count for count in found if type(count) is int]
+    return computed if computed and len(computed) == len(rows) else None
+
+
+ENGINE = Engine(
+    name="sglang",
+    title="SGLang",
+    rule=_rule,
+    new_cache=_new_cache,
+    prefill_adder=True,
+    own_pages=("/model_info", "/get_model_info"),  # the second is what older servers have
+    page_size_pages=("/server_info", "/get_server_info"),
+    read_page_size=_read_page_size,
+    pin_field=_PIN,
+    completion_fields=lambda _special: {},
+    native_page="/generate",
+    native_body=_native_body,
+    flush_page=lambda seconds: f"/flush_cache?timeout={seconds:g}",
+    flushed=_flushed,
+    no_flush_page="Is --url the server itself, or a router before it? --no-flush goes on without.",
+    report_flag="Start the server with --enable-cache-report.",
+    counters={  # with --enable-metrics only
+        "requests": "sglang:num_requests_total",
+        "prompt_tokens": "sglang:prompt_tokens_total",
+        "cached_tokens": "sglang:cached_tokens_total",
+        "output_tokens": "sglang:generation_tokens_total",
+        "running": "sglang:num_running_reqs",
+        "waiting": "sglang:num_queue_reqs",
+    },
+    rank_label="dp_rank",
+    load_page="/v1/loads",
+    read_computed=_read_computed,
+    rehearsed_as="sglang",
+)

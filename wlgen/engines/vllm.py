@@ -1,0 +1,77 @@
+"""vLLM: hash-chained blocks, ranks pinned by a header alone. Facts of 0.32.0, where nothing else is said."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+
+from wlgen.cache.blocks import BlockCache
+from wlgen.cache.blocks_window import WindowBlockCache
+from wlgen.cache.rule import CacheRule, PrefixCache, RuleNumbers
+from wlgen.engines._engine import Engine
+from wlgen.engines._json import fields_of
+
+_BLOCK_SIZE = re.compile(rb'^vllm:cache_config_info\{.*block_size="(\d+)"', re.MULTILINE)
+
+
+def _rule(numbers: RuleNumbers) -> CacheRule:
+    """Add the facts of the blocks.
+
+    EAGLE/MTP match one more block of each group that the draft model uses, and drop it: a quantum, or, in
+    DeepSeek-V4, where only the window's group is the draft's, a block of the window. With several groups the
+    dropped block may hold the last token of a prompt, so a repeated prompt of 512 tokens hits 256 of them.
+    """
+    dropped = (numbers.window_page or numbers.hit_quantum) if numbers.speculative else 0
+    hybrid = numbers.sliding_window > 0 or numbers.hit_quantum != numbers.page_size
+    return CacheRule.of(
+        numbers,
+        lookahead=dropped,
+        hybrid=hybrid,
+        computed=0 if numbers.speculative and hybrid else 1,
+        kept_back=(1, 0) if numbers.speculative else (1,),
+        kept_below=numbers.hit_quantum if numbers.speculative else 0,
+    )
+
+
+def _new_cache(rule: CacheRule, capacity: int | None, _chunk: int) -> PrefixCache:
+    return WindowBlockCache(rule, capacity) if rule.hybrid else BlockCache(rule, capacity)
+
+
+def _read_page_size(page: bytes) -> int | None:
+    found = _BLOCK_SIZE.search(page)
+    return int(found[1]) if found else None
+
+
+def _flushed(status: int, content: bytes) -> bool | None:
+    """Return what the answer's `success` says; before 0.12 or so the answer was empty and said nothing."""
+    if status != HTTPStatus.OK:
+        return None
+    return not content.strip() or bool(fields_of(content).get("success", True))
+
+
+ENGINE = Engine(
+    name="vllm",
+    title="vLLM",
+    rule=_rule,
+    new_cache=_new_cache,
+    retains=True,
+    own_pages=("/version",),
+    page_size_pages=("/metrics",),
+    read_page_size=_read_page_size,
+    pin_field=None,
+    completion_fields=lambda special: {"add_special_tokens": special},
+    flush_page=lambda _seconds: "/reset_prefix_cache",
+    flushed=_flushed,
+    no_flush_page="vLLM has this page only with VLLM_SERVER_DEV_MODE=1; --no-flush goes on without.",
+    report_flag="Start the server with --enable-prompt-tokens-details.",
+    counters={
+        "requests": "vllm:request_success_total",
+        "prompt_tokens": "vllm:prefix_cache_queries_total",
+        "cached_tokens": "vllm:prefix_cache_hits_total",
+        "output_tokens": "vllm:generation_tokens_total",
+        "running": "vllm:num_requests_running",
+        "waiting": "vllm:num_requests_waiting",
+    },
+    rank_label="engine",
+    rehearsed_as="vllm",
+)
