@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wlgen import streams
 from wlgen.streams import below, permutation, words
 
 MASK = 2**64 - 1
@@ -97,3 +98,18 @@ def test_a_permutation_has_every_number_once(found, count):
     assert sorted(order.tolist()) == list(range(count))
     drawn = words(found, count).tolist()
     assert [drawn[i] for i in order] == sorted(drawn)
+
+
+def test_coordinates_are_those_of_the_sets_that_people_have():
+    """Each as it was first written: to change one changes the bytes of every set."""
+    message = streams.message(3, 7, 0, 2)
+    assert streams.text(5, streams.row("formal", 3, 7, 1)) == ("wlgen/1", 5, "row", "formal", 3, 7, 1)
+    assert streams.prefix("", (0, 2)) == ("prefix", 0, 2)
+    assert streams.prefix("cold", (1,)) == ("prefix", "cold", 1)
+    assert (message, streams.answer_to(message)) == (("session", 3, 7, 0, 2), ("session", 3, 7, 0, 3))
+    assert (streams.block(9, 0), streams.block(9, 2)) == (("block", 9), ("block", 9, 2))
+    assert streams.block_number(streams.block(9, 2)) == 9
+    assert (streams.classes(5), streams.groups(5, 1, 0)) == (("class", 5), ("group", 5, 1, 0))
+    assert streams.part(streams.lengths(5, 1, "body_len"), "bin") == ("body_len", 5, 1, "bin")
+    assert (streams.order(5, 3), streams.arrivals(5)) == (("order", 5, 3), ("arrivals", 5))
+    assert (streams.bank(5), streams.leads(5)) == (("bank", 5), ("leads", 5))

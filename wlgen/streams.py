@@ -1,20 +1,105 @@
-"""The random stream, which is part of the format: the same on every machine and numpy version.
+"""Random streams and their coordinates, which are part of the format of a set.
 
-Words are the raw 64-bit outputs of Philox4x64-10 keyed by a blake2b hash of the coordinates. Mapping to
-ranges is fixed integer arithmetic here; numpy's Generator is never used, since its streams may change.
+A stream is named by its coordinates, a short tuple such as ("row", "formal", 3, 7, 0). Its words are the raw
+64-bit outputs of Philox4x64-10 keyed by a blake2b hash of that tuple, so they are the same on every machine
+and with every version of numpy. Fixed integer arithmetic maps words to ranges; numpy's Generator is never
+used, since its streams may change.
+
+The functions below are the only place where coordinates are written. Changing any of them changes the bytes
+of sets that people have built. Only `text` carries the name of the format: draws of the plan (classes,
+groups, lengths, order, arrivals) and of the lexicon (bank, leads) never did, so another format would draw
+the same ones.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+FORMAT = "wlgen/1"
 Coordinates: TypeAlias = tuple[str | int, ...]
 Words: TypeAlias = NDArray[np.uint64]
+
+
+def text(random_seed: int, stream: Coordinates) -> Coordinates:
+    """Return where the words of a segment's text come from; `stream` is the segment's own name."""
+    return (FORMAT, random_seed, *stream)
+
+
+def row(split: str, rank: int, index: int, round_: int) -> Coordinates:
+    """Return the name of a row's own part: the row `index` of a file."""
+    return ("row", split, rank, index, round_)
+
+
+def prefix(class_name: str, groups: Iterable[int]) -> Coordinates:
+    """Return the name of a prefix: its class ("" where a spec has one), then its group at each level."""
+    return ("prefix", class_name, *groups) if class_name else ("prefix", *groups)
+
+
+def message(rank: int, session: int, round_: int, number: int) -> Coordinates:
+    """Return the name of a session's message: 0 is the user's first, 1 the answer, 2 the user's second."""
+    return ("session", rank, session, round_, number)
+
+
+def answer_to(stream: Coordinates) -> Coordinates:
+    """Return the name of the message that follows one of a session."""
+    *session, number = stream
+    return (*session, int(number) + 1)
+
+
+def block(number: int, round_: int) -> Coordinates:
+    """Return the name of a block of a trace."""
+    return ("block", number, round_) if round_ else ("block", number)
+
+
+def block_number(stream: Coordinates) -> int:
+    """Return the number of the block that `block` named."""
+    return int(stream[1])
+
+
+def classes(random_seed: int) -> Coordinates:
+    """Return what draws each row's class."""
+    return ("class", random_seed)
+
+
+def groups(random_seed: int, class_number: int, depth: int) -> Coordinates:
+    """Return what draws each row's group at one level of its prefix."""
+    return ("group", random_seed, class_number, depth)
+
+
+def lengths(random_seed: int, class_number: int, key: str) -> Coordinates:
+    """Return what draws each row's length; key: body_len or output_len."""
+    return (key, random_seed, class_number)
+
+
+def order(random_seed: int, of: str | int) -> Coordinates:
+    """Return what shuffles the rows of a rank's file, or the requests of a split that is replayed."""
+    return ("order", random_seed, of)
+
+
+def arrivals(random_seed: int) -> Coordinates:
+    """Return what draws the times between rows."""
+    return ("arrivals", random_seed)
+
+
+def bank(random_seed: int) -> Coordinates:
+    """Return what draws the sentences of a lexicon."""
+    return ("bank", random_seed)
+
+
+def leads(random_seed: int) -> Coordinates:
+    """Return what shuffles the words that may begin a stream."""
+    return ("leads", random_seed)
+
+
+def part(stream: Coordinates, name: str | int) -> Coordinates:
+    """Return a stream beside another one: the passage of a row, the second try of a length."""
+    return (*stream, name)
 
 
 def words(coordinates: Coordinates, count: int) -> Words:

@@ -15,7 +15,8 @@ from kit.rules import made_rule
 from wlgen.audit.findings import Promised
 from wlgen.encodings import Message
 from wlgen.readers import Result
-from wlgen.workload.manifest import FORMAT, Bound, FileProof, Manifest, Promises
+from wlgen.streams import FORMAT
+from wlgen.workload.manifest import Bound, FileProof, Manifest, Promises
 from wlgen.workload.rows import OPTIONAL_KEYS, Row, row_file
 from wlgen.workload.splits import BY_NAME
 

@@ -19,7 +19,8 @@ from wlgen.plan.rows import File, Plan
 from wlgen.plan.solve import solve
 from wlgen.spec import file as spec_file
 from wlgen.spec.model import Spec
-from wlgen.workload.manifest import FORMAT, MANIFEST, FileProof, Manifest
+from wlgen.streams import FORMAT
+from wlgen.workload.manifest import MANIFEST, FileProof, Manifest
 from wlgen.workload.opened import Workload, file_sha256, open_workload
 from wlgen.workload.rows import row_file
 from wlgen.workload.splits import SPLITS

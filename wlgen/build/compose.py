@@ -17,6 +17,7 @@ import orjson
 from wlgen.build.openings import opening
 from wlgen.encodings import Framing, Message
 from wlgen.plan.rows import RowPlan, Segment
+from wlgen.streams import text
 from wlgen.tasks import Task
 from wlgen.text.lexicon import Chunk, Ids, Lexicon
 
@@ -99,7 +100,7 @@ class Composer:
     def _chunk(self, segment: Segment, plan: RowPlan, *, at_start: bool) -> Chunk:
         task = self._tasks[plan.task]
         opened = opening(self._lexicon, segment, at_start=at_start)
-        stream = ("wlgen/1", self._seed, *segment.stream)
+        stream = text(self._seed, segment.stream)
         left = segment.tokens - len(opened)
         ids = np.array([atom.id for atom in opened], dtype=np.uint32)
         start = Chunk(ids=ids, text="".join([atom.text for atom in opened]))

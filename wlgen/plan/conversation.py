@@ -24,20 +24,20 @@ class Conversation:
         self._frame = frame
 
     def messages(
-        self, first: tuple[MessagePlan, ...], stream: Coordinates, turn: int
+        self, first: tuple[MessagePlan, ...], turn: int, stream_of: Callable[[int], Coordinates]
     ) -> tuple[MessagePlan, ...]:
         """Return the messages of a turn, given those of turn 0: each later one has a stream of its own."""
         session = self._of.requests.session
         if session is None:
             return first
         *prefix, own = first[-1].segments
-        opening = Segment(stream=(*stream, 0), ordinal=own.ordinal, tokens=own.tokens, kind="message")
+        opening = Segment(stream=stream_of(0), ordinal=own.ordinal, tokens=own.tokens, kind="message")
         messages = [*first[:-1], MessagePlan(role="user", segments=(*prefix, opening))]
         for number in range(1, 2 * turn + 1):
             role, tokens = (
                 ("user", session.user_len) if number % 2 == 0 else ("assistant", session.assistant_len)
             )
-            segment = Segment(stream=(*stream, number), ordinal=own.ordinal, tokens=tokens, kind="message")
+            segment = Segment(stream=stream_of(number), ordinal=own.ordinal, tokens=tokens, kind="message")
             messages.append(MessagePlan(role=role, segments=(segment,)))
         return tuple(messages)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
+from wlgen import streams
 from wlgen.encodings import Framing
 from wlgen.plan.conversation import Conversation
 from wlgen.plan.predict import Predictor
@@ -75,7 +76,7 @@ class Population:
         sent = sorted((at, rank, n) for rank, order in enumerate(orders) for at, n in enumerate(order))
         order = range(len(sent)) if self._spec.order == "generated" else [n for _, _, n in sent]
         firsts = [n for n in order if self.table.turn[n] == 0]
-        stream = ("arrivals", self._spec.random_seed)
+        stream = streams.arrivals(self._spec.random_seed)
         starts = timestamps(arrivals, stream, len(firsts)) if arrivals else [0] * len(firsts)
         of_session = {int(self.table.session[n]): time for n, time in zip(firsts, starts, strict=True)}
         think = session.think_ms or 0 if session else 0
@@ -176,7 +177,7 @@ class Population:
         of = self.classes[int(table.request_class[n])]
         body_len, shared_len = int(table.body_len[n]), int(table.shared_len[n])
         own = Segment(
-            stream=("row", "formal", rank, index, round_),
+            stream=streams.row(Split.FORMAL, rank, index, round_),
             ordinal=sibling("formal", table.number[n], round_),
             tokens=of.own_len(body_len, shared_len),
             kind="own",
@@ -203,7 +204,9 @@ class Population:
         """Return a turn of a conversation, given its first: all messages before it, and one more."""
         conversation = Conversation(of, self._frame)
         session, turn = int(self.table.session[n]), int(self.table.turn[n])
-        messages = conversation.messages(row.messages, ("session", row.dp_rank, session, row.round), turn)
+        messages = conversation.messages(
+            row.messages, turn, partial(streams.message, row.dp_rank, session, row.round)
+        )
         return replace(
             row,
             messages=messages,
@@ -242,7 +245,7 @@ class Population:
         number = (turn * len(self.classes) + of.number) * self._spec.dp_ranks + rank
         body_len = int(self.table.body_len[primed.row])
         own = Segment(
-            stream=("row", "check", rank, index, round_),
+            stream=streams.row(Split.CHECK, rank, index, round_),
             ordinal=sibling("check", number, round_),
             tokens=of.own_len(body_len, primed.shared_len),
             kind="own",
@@ -271,7 +274,7 @@ class Population:
         )
         number = (turn * len(self.classes) + of.number) * self._spec.dp_ranks + rank
         own = Segment(
-            stream=("row", "seed", rank, index, round_),
+            stream=streams.row(Split.SEED, rank, index, round_),
             ordinal=sibling("seed", number, round_),
             tokens=of.own_len(prompt_len - of.framing.tokens, primed.shared_len),
             kind="own",
@@ -319,10 +322,9 @@ class Population:
 
     def _make_prefix(self, of: RequestClass, path: Path, tokens: int) -> Segment:
         groups = path[1:]
-        named = (of.name,) if of.name else ()
         first = groups[0] * len(self.classes) + of.number
         return Segment(
-            stream=("prefix", *named, *groups),
+            stream=streams.prefix(of.name, groups),
             ordinal=sibling("branch", groups[-1] if len(groups) > 1 else first, 0),
             tokens=tokens,
             kind="prefix",

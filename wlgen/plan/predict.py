@@ -17,7 +17,7 @@ from wlgen.encodings import Framing
 from wlgen.engines import new_cache
 from wlgen.errors import error
 from wlgen.plan.rows import Plan, RowPlan
-from wlgen.streams import Coordinates
+from wlgen.streams import Coordinates, answer_to
 
 Ids = NDArray[np.uint32]
 FIRST = 1 << 21  # above every id of a vocabulary
@@ -66,9 +66,8 @@ class Predictor:
     def _answer(self, row: RowPlan, answer_len: int) -> Ids:
         """Return the ids of what the model is taken to answer: the session's next message, or no text's."""
         if answer_len:
-            *session, number = row.messages[-1].segments[-1].stream
             answer = np.full(answer_len + 1, INNER, dtype=np.uint32)
-            answer[0] = self._first((*session, int(number) + 1))
+            answer[0] = self._first(answer_to(row.messages[-1].segments[-1].stream))
             answer[-1] = END  # which is sampled and never computed
             return answer
         return _NO_TEXT

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from wlgen import streams
 from wlgen.plan.request_class import RequestClass
 from wlgen.spec.lengths import draw
 from wlgen.spec.model import Spec
@@ -111,10 +112,10 @@ def _classes(spec: Spec, unit: Column) -> Column:
     counts = [r.count for r in spec.requests]
     if counts[0] is not None:
         exact = np.repeat(np.arange(len(counts)), [c or 0 for c in counts])
-        return exact[permutation(("class", spec.random_seed), len(exact))]
+        return exact[permutation(streams.classes(spec.random_seed), len(exact))]
     if len(counts) == 1:
         return np.zeros(len(unit), dtype=np.int64)
-    return chosen([r.weight or 0 for r in spec.requests], words(("class", spec.random_seed), len(unit)))
+    return chosen([r.weight or 0 for r in spec.requests], words(streams.classes(spec.random_seed), len(unit)))
 
 
 def _groups(
@@ -130,7 +131,7 @@ def _groups(
             if level.shared_by == "rank":
                 groups[mine, depth] = rank[mine]
             elif level.groups:
-                stream = ("group", spec.random_seed, of.number, depth)
+                stream = streams.groups(spec.random_seed, of.number, depth)
                 in_turn = unit // (1 if level.ranks == "one" else ranks) // before % level.groups
                 if level.popularity is None:
                     groups[mine, depth] = in_turn[mine]
@@ -148,7 +149,7 @@ def _lengths(spec: Spec, classes: tuple[RequestClass, ...], which: Column, nth: 
     for of in classes:
         mine = which == of.number
         length: Any = getattr(of.requests, part)
-        drawn = draw(length, (part, spec.random_seed, of.number), int(mine.sum()))
+        drawn = draw(length, streams.lengths(spec.random_seed, of.number, part), int(mine.sum()))
         lengths[mine] = drawn[nth[mine]]
     return lengths
 
@@ -206,7 +207,7 @@ def _order(spec: Spec, table: Table, rank: int) -> list[int]:
     if spec.requests[0].session:
         rows.sort(key=lambda n: (table.turn[n], table.place[n]))
     if spec.order == "shuffled":
-        return [rows[i] for i in permutation(("order", spec.random_seed, rank), len(rows)).tolist()]
+        return [rows[i] for i in permutation(streams.order(spec.random_seed, rank), len(rows)).tolist()]
     if spec.order == "group":
         rows.sort(key=lambda n: table.paths[n])
     elif spec.order == "interleaved":

@@ -19,6 +19,7 @@ from typing import Annotated
 import orjson
 from pydantic import ConfigDict, Field, ValidationError
 
+from wlgen import streams
 from wlgen.encodings import Framing
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.pages import ceil_to
@@ -119,9 +120,12 @@ class TraceRows:
         for number, (block, place) in enumerate(zip(line.blocks, line.places, strict=True)):
             start, end = max(head, number * size), min(stop, (number + 1) * size)
             if end > start:
-                stream = ("block", block) if not round_ else ("block", block, round_)
                 ordinal = sibling("formal", place, round_)
-                segments.append(Segment(stream=stream, ordinal=ordinal, tokens=end - start, kind="block"))
+                segments.append(
+                    Segment(
+                        stream=streams.block(block, round_), ordinal=ordinal, tokens=end - start, kind="block"
+                    )
+                )
         return tuple(segments)
 
     @cached_property
@@ -151,7 +155,7 @@ class _Held:
         alive = bool(self._prompts)
         block = -1
         for segment in row.messages[0].segments:
-            block = int(segment.stream[1])
+            block = streams.block_number(segment.stream)
             before = self._tokens.get(block, 0)
             shared = end + min(before, segment.tokens) if alive else shared
             alive = alive and before >= segment.tokens

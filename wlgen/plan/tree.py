@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from wlgen.plan.rows import RowPlan, Segment
+from wlgen.streams import block_number
 
 _Path: TypeAlias = tuple[tuple[Any, ...], ...]
 
@@ -71,7 +72,7 @@ def _in_order(coordinate: str | int) -> str:
 def _name(row: RowPlan, segment: Segment, levels: int) -> str:
     """Return what a prefix is called: the beginning of its rows' group, or the number of a trace's block."""
     if segment.kind == "block":
-        return str(segment.stream[1])
+        return str(block_number(segment.stream))
     return "/".join(row.group.split("/")[: levels + (row.request_class is not None)])
 
 

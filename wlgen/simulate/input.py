@@ -17,7 +17,7 @@ from wlgen.cache.rule import Ids
 from wlgen.encodings import Encoding
 from wlgen.errors import error
 from wlgen.simulate.request_lines import read_requests
-from wlgen.streams import permutation
+from wlgen.streams import order, permutation
 from wlgen.workload.manifest import Bound
 from wlgen.workload.opened import Workload
 from wlgen.workload.rows import Row
@@ -153,5 +153,5 @@ def _ordered(ranks: Sequence[Iterator[Request]], sending: Sending, split: str) -
         yield from in_turn
         return
     held = list(in_turn)
-    for index in permutation(("order", sending.order_seed, split), len(held)):
+    for index in permutation(order(sending.order_seed, split), len(held)):
         yield held[index]

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from wlgen.errors import error
 from wlgen.spec.lengths import Column
-from wlgen.streams import Coordinates, words
+from wlgen.streams import Coordinates, part, words
 from wlgen.strict.model import Strict, refusal
 
 Rate = Annotated[float | int, Field(gt=0, le=10**6)]
@@ -88,7 +88,7 @@ def _gammas(shape: Decimal, stream: Coordinates, count: int) -> Iterator[Decimal
     d = shape + (shape < 1) - _DECIMAL.divide(Decimal(1), Decimal(3))
     c = _DECIMAL.divide(Decimal(1), _DECIMAL.sqrt(9 * d))
     for i in range(count):
-        units = map(_unit, words((*stream, i), 256).tolist())
+        units = map(_unit, words(part(stream, i), 256).tolist())
         boost = _DECIMAL.power(next(units), 1 / shape) if shape < 1 else Decimal(1)
         while True:
             x = _normal(units)

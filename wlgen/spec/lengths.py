@@ -14,7 +14,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from wlgen.errors import error
 from wlgen.spec.popularity import Weight, chosen
-from wlgen.streams import Coordinates, below, words
+from wlgen.streams import Coordinates, below, part, words
 from wlgen.strict.model import Strict, refusal
 
 Tokens = Annotated[int, Field(ge=1, le=2**31)]
@@ -128,7 +128,7 @@ def draw(length: int | Distribution, stream: Coordinates, count: int) -> Lengths
         return np.resize(np.array(length.values, dtype=np.int64), count)
     low, high = length.uniform or (0, 0)
     bins = length.histogram or [Bin(low=low, high=high, count=1)]
-    which = chosen([b.count for b in bins], words((*stream, "bin"), count))
+    which = chosen([b.count for b in bins], words(part(stream, "bin"), count))
     lows = np.array([b.low for b in bins], dtype=np.int64)[which]
     widths = np.array([b.high - b.low + 1 for b in bins], dtype=np.uint64)[which]
     return lows + below(words(stream, count), widths)
@@ -212,7 +212,7 @@ def _normal(normal: Normal, stream: Coordinates, count: int) -> Lengths:
         left = np.flatnonzero(lengths < 0)
         if not len(left):
             break
-        highs = (words((*stream, attempt), count * UNIFORMS) >> np.uint64(40)).astype(np.int64)
+        highs = (words(part(stream, attempt), count * UNIFORMS) >> np.uint64(40)).astype(np.int64)
         sums = highs.reshape(count, UNIFORMS).sum(axis=1)[left] - (UNIFORMS // 2 << 24)
         drawn = normal.mean + ((sums * normal.stddev) >> 24)
         good = (normal.min <= drawn) & (drawn <= normal.max)

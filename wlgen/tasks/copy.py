@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from wlgen.pages import ceil_to
-from wlgen.streams import Coordinates
+from wlgen.streams import Coordinates, part
 from wlgen.strict.model import Strict
 from wlgen.text.english import SENTENCE_TOKENS
 from wlgen.text.lexicon import Chunk, Lexicon
@@ -43,8 +43,8 @@ class Copy:
 
     def own(self, stream: Coordinates, tokens: int, output_len: int) -> Chunk:
         """Return story, instruction, passage, instruction."""
-        story = self._lexicon.prose_to_stop((*stream, "story"), tokens - self.least_own(output_len) + 1)
-        passage = self._lexicon.prose_to_stop((*stream, "passage"), _passage_len(output_len))
+        story = self._lexicon.prose_to_stop(part(stream, "story"), tokens - self.least_own(output_len) + 1)
+        passage = self._lexicon.prose_to_stop(part(stream, "passage"), _passage_len(output_len))
         return story.append(self._ask).append(passage).append(self._close)
 
 

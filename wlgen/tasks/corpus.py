@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from wlgen.errors import WlgenError, error
-from wlgen.streams import Coordinates, below, words
+from wlgen.streams import Coordinates, below, part, words
 from wlgen.strict.model import Strict, refusal
 from wlgen.tasks._corpus_files import MOST_CHARACTERS, CorpusSource, read_dataset, read_files
 from wlgen.tasks._corpus_text import CONTEXT, Circle, Ends, Follow, Tokens, safe_text, spans_of, with_offsets
@@ -134,7 +134,7 @@ class Corpus:
         if len(ids) < tokens or ends[-1] - begun.start > self._circle.characters:
             raise self._too_little(tokens)
         tried = (
-            (self._ended(begun, ids[: tokens - added], ends, (*stream, "end"), added), added)
+            (self._ended(begun, ids[: tokens - added], ends, part(stream, "end"), added), added)
             for added in (*range(min(tokens, _MOST_ADDED + 1)), tokens)
         )
         return next(
@@ -166,7 +166,7 @@ class Corpus:
 
     def _begun(self, stream: Coordinates) -> _Stretch:
         """Return the first stretch, of those that the stream draws, whose tokens join those before."""
-        starts = below(words((*stream, "start"), _DRAWS), self._circle.characters).tolist()
+        starts = below(words(part(stream, "start"), _DRAWS), self._circle.characters).tolist()
         tried = (self._tried(at) for draw in starts for at in self._sentences(draw))
         begun = next(filter(None, tried), None)
         if begun is None:

@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from wlgen import streams
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
 from wlgen.streams import Coordinates, below, permutation, words
@@ -184,7 +185,7 @@ class Lexicon:
     def bank(self) -> tuple[Ids, tuple[tuple[str, ...], ...]]:
         """Sentences of SENTENCE_TOKENS tokens: ids, shape (BANK, SENTENCE_TOKENS), and each one's texts."""
         known = {atom.text.strip(): atom for atom in self.words} | self.marks
-        draws = words(("bank", self._seed), BANK * (english.SENTENCE_TOKENS + 1)).reshape(BANK, -1)
+        draws = words(streams.bank(self._seed), BANK * (english.SENTENCE_TOKENS + 1)).reshape(BANK, -1)
         which = below(draws[:, 0], len(english.PATTERNS))
         ids = np.empty((BANK, english.SENTENCE_TOKENS), dtype=np.uint32)
         texts: list[tuple[str, ...]] = [()] * BANK
@@ -303,7 +304,7 @@ class Lexicon:
         return (self.encoding.tokenizer.id_to_token(token_id) or "").lstrip(_MARKERS)
 
     def _shuffled(self, candidates: list[str]) -> list[str]:
-        order = permutation(("leads", self._seed), len(candidates))
+        order = permutation(streams.leads(self._seed), len(candidates))
         return [candidates[i] for i in order.tolist()]
 
 

@@ -12,7 +12,6 @@ from wlgen.engines import cache_rule
 from wlgen.pages import least_tokens
 from wlgen.workload.rows import json_types
 
-FORMAT = "wlgen/1"
 MANIFEST = "manifest.json"
 T = TypeVar("T")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import orjson
 
 from wlgen.errors import Problem, WlgenError, error
-from wlgen.workload.manifest import FORMAT, MANIFEST, FileProof, Manifest, parse_manifest
+from wlgen.streams import FORMAT
+from wlgen.workload.manifest import MANIFEST, FileProof, Manifest, parse_manifest
 from wlgen.workload.rows import Row, read_rows, row_file
 from wlgen.workload.splits import SPLITS, Split, in_order
 
