@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import orjson
 from kit.rules import made_rule
+from starlette.responses import JSONResponse, PlainTextResponse
 
 from wlgen.build import build
 from wlgen.build.recall import prompt_ids
@@ -127,9 +128,14 @@ def rehearsal(
     faults: tuple[str, ...] = (),
     times: TimeModel = FAST,
     port: int = 0,
+    hidden: tuple[str, ...] = (),
+    loads: bool = False,
     **settings: Any,
 ) -> Iterator[Rehearsal]:
-    """Serve a rehearsal of the sets until the block ends."""
+    """Serve a rehearsal of the sets until the block ends.
+
+    hidden: paths that answer 404, as /metrics of a default SGLang server. loads: answer /v1/loads.
+    """
     if rule is None:
         plain = made_rule(name=engine, engine=engine, page_size=64, hit_quantum=64)
         rule = sets[0].manifest.cache if sets else plain
@@ -150,7 +156,8 @@ def rehearsal(
         listener = listen("127.0.0.1", port)
         running = Rehearsal(f"http://127.0.0.1:{listener.getsockname()[1]}", simulation)
         server = web_server(simulation)
-        server.config.app = _recorded(server.config.app, running)
+        served = _hiding(server.config.app, hidden, simulation if loads else None)
+        server.config.app = _recorded(served, running)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
@@ -161,6 +168,20 @@ def rehearsal(
             server.should_exit = server.force_exit = True
             thread.join()
             listener.close()
+
+
+def _hiding(app, hidden: tuple[str, ...], loads: Simulation | None):
+    async def some(scope, receive, send):
+        if scope["path"] in hidden:
+            await PlainTextResponse("Not Found", 404)(scope, receive, send)
+        elif loads and scope["path"] == "/v1/loads":
+            key = "total_prefill_uncached_tokens"
+            rows = [{"dp_rank": rank.index, key: rank.computed} for rank in loads.ranks]
+            await JSONResponse({"loads": rows})(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return some
 
 
 def _recorded(app, running: Rehearsal):

@@ -57,16 +57,23 @@ def test_a_flush_and_another_target_make_it_forget(tmp_path):
 
 def test_a_finding_marks_it_until_the_next_flush(tmp_path):
     failed = (TARGET, ended("c0", "check", findings=[{"promise": "cached_bound"}]))
-    assert written(tmp_path / "a", *failed).failed
+    assert written(tmp_path / "a", *failed).failed == {0}
     assert not written(tmp_path / "b", *failed, {"event": "flush"}).failed
 
 
-def test_the_count_of_requests_is_the_last_one_known(tmp_path):
-    prepared = (TARGET, {"event": "prepared", "requests": 7})
+def test_the_counts_are_those_of_the_last_look(tmp_path):
+    prepared = (TARGET, {"event": "prepared", "counts": {"requests": 7}})
     history = written(tmp_path / "j", *prepared)
-    assert (history.prepared, history.requests) == (True, 7)
+    assert (history.closed, history.counts) == (True, {"requests": 7})
     history = written(tmp_path / "j", TARGET)
-    assert (history.prepared, history.requests) == (False, 7)
+    assert (history.closed, history.counts) == (False, None)
+
+
+def test_a_journal_that_is_void_forgets_its_rows_and_that_the_cache_was_empty(tmp_path):
+    seeded = (TARGET, {"event": "flush"}, {"event": "sent", "id": "s0"}, ended("s0", "seed"))
+    assert written(tmp_path / "a", *seeded).flushed
+    history = written(tmp_path / "b", *seeded, {"event": "void", "reason": "--fresh"})
+    assert (history.seeded, history.sent, history.flushed) == ({}, set(), False)
 
 
 @pytest.mark.parametrize("torn", [b'{"event":"sent","id":"s', b"{"])

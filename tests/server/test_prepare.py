@@ -211,6 +211,7 @@ def test_pins_that_are_ignored_are_reported_as_unproved(warm):
     with rehearsal(warm, faults=("ignore-pins",)) as running:
         outcome = prepared(warm, running.url, concurrency=1)
     assert any("UNPROVED" in proof for proof in outcome.proofs)
+    assert "pins" in outcome.unproved
 
 
 def test_a_server_with_fewer_ranks_than_the_set_is_refused_and_with_more_reported(warm):
@@ -316,7 +317,7 @@ def test_checks_that_were_not_sent_decide_and_sent_ones_are_not_repeated():
         interrupted(workload, running, '"id":"check-r00-000001"')
         before = rows_sent(running, workload)
         assert "check-r00-000000" in before
-        assert prepared(workload, running.url, concurrency=1).prepared
+        assert prepared(workload, running.url, concurrency=1, resume=True).prepared
         after = rows_sent(running, workload)[len(before) :]
         assert after == [f"check-r0{r}-00000{n}" for r in RANKS for n in (0, 1)][1:]
 
@@ -361,8 +362,19 @@ def test_an_interrupted_run_says_what_was_under_way_and_goes_on(warm):
         interrupted(warm, running, '"id":"seed-r01-000000"')
         last = journal(warm)[-1]
         assert (last["id"], last["success"], last["error"]) == ("seed-r01-000000", False, "interrupted")
-        assert prepared(warm, running.url).prepared
+        outcome = prepared(warm, running.url, resume=True)
+        assert outcome.unproved == ["that nothing was sent since the last run (--resume)"]
         assert rows_sent(running, warm).count("seed-r00-000000") == 1
+
+
+def test_an_interrupted_run_is_not_gone_on_with_unasked(warm):
+    """The counters moved with what was interrupted, so they cannot show that nothing else was sent."""
+    with rehearsal(warm, times=SLOW) as running:
+        interrupted(warm, running, '"id":"seed-r01-000000"')
+        outcome = prepared(warm, running.url)
+        assert any("--resume goes on with it" in note for note in outcome.notes)
+        assert (outcome.prepared, outcome.unproved) == (True, [])
+        assert rows_sent(running, warm).count("seed-r00-000000") == 2
 
 
 def interrupted(workload, running, mark: str) -> None:
@@ -408,12 +420,21 @@ def test_some_ranks_do_not_empty_the_others(warm):
         assert [path for path, _, _ in running.requests].count("/flush_cache") == 1
 
 
-def test_a_rank_that_fell_short_is_prepared_again_without_emptying_the_others(warm):
+def test_a_rank_that_fell_short_is_not_prepared_again_where_that_empties_others(warm):
     with rehearsal(warm, faults=("lose-cache=2",)) as running:
         assert prepared(warm, running.url).findings
+        before = len(rows_sent(running, warm))
         outcome = prepared(warm, running.url, ranks=(2,))
-        assert any("not flushed: that would empty rank 0" in note for note in outcome.notes)
+        assert "would empty rank 0-1, too" in outcome.refused
+        assert (outcome.prepared, outcome.findings) == (False, [])
+        assert len(rows_sent(running, warm)) == before
         assert [path for path, _, _ in running.requests].count("/flush_cache") == 1
+        done = CliRunner().invoke(
+            app, ["prepare", str(warm.folder), "--url", running.url, "--ranks", "2", "--quiet"]
+        )
+        assert (done.exit_code, done.output[:13]) == (1, "NOT PREPARED:")
+        assert prepared(warm, running.url, ranks=(2,), flush=True).findings
+        assert [path for path, _, _ in running.requests].count("/flush_cache") == 2
 
 
 def test_no_flush_sends_none(warm):

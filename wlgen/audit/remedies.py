@@ -13,8 +13,9 @@ REMEDIES = {
     "unpinned": PIN,
     "warmup_row_0": "Switch the client's warm-up off (warm-ups 0, no ready check), flush, seed, run again.",
     "common_prefix": "Look for a preamble the server adds (system block, thinking), or another set's prefix.",
-    "sent_twice": "Flush, seed again and send the set once, or build another round.",
-    "rank_not_seeded": "Run `wlgen prepare`: it seeds each rank and checks it before the formal rows.",
+    "sent_twice": "Run `wlgen prepare --flush`, which empties the cache and seeds it again, and send the set "
+    "once; or build another round.",
+    "rank_not_seeded": "Run `wlgen prepare --flush`: it seeds and checks each rank before the formal rows.",
     "no_reuse": "Look at the server's flags and the way to it: prefix caching on, each row on its rank.",
     "other_order": "Send each rank's rows in their order and pinned: rows in flight together share nothing "
     "(`wlgen plan --in-flight N` says what is left then), and evicted prefixes need more memory.",

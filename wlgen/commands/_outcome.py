@@ -27,34 +27,36 @@ def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
     steps = (("seeds", outcome.seed), ("checks", outcome.check))
     lines += [_cost(name, cost) for name, cost in steps if cost.requests]
     if outcome.findings:
-        lines += ["", *_findings(outcome), "", "STOPPED: nothing formal was sent."]
-    elif wanted.only is not None:
-        lines += ["", f"{wanted.only}s alone, as --only says: nothing formal was sent."]
-    else:
+        lines += ["", *_findings(outcome)]
+    elif outcome.prepared and wanted.only is None:
         folder = shlex.quote(str(workload.folder))
         built = workload.manifest.rounds
         of_round = f" --round {min(built) if wanted.round is None else wanted.round}" if built else ""
         lines += [
             "",
-            *_prepared(outcome, workload),
-            "Now send the formal rows, once:",
+            "The cost above is of preparing; it belongs to no measurement. Next, send the formal rows, once:",
             f"  wlgen export {folder} --to {_client(workload)} --split formal{of_round} --output formal",
             "and follow the run card it writes.",
         ]
         if outcome.omits_zero:
             lines.append("This server leaves out cached tokens of 0: audit with --absent-is-zero.")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", verdict(outcome, workload, wanted)])
 
 
-def _prepared(outcome: Outcome, workload: Workload) -> list[str]:
+def verdict(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
+    """Return the last line: whether the server is prepared, and what that does not vouch for."""
+    if outcome.refused:
+        return f"NOT PREPARED: {outcome.refused}. Nothing was sent."
+    if outcome.findings:
+        return "STOPPED: nothing formal was sent."
+    unproved = f", {' and '.join(outcome.unproved)} unproved" if outcome.unproved else ""
     if outcome.nothing:
         emptied = "the cache was emptied" if outcome.flush.requests else "nothing was sent"
-        return [f"NOTHING TO PREPARE: the set has no seeds and no checks; {emptied}."]
+        return f"NOTHING TO PREPARE{unproved}: the set has no seeds and no checks; {emptied}."
+    if wanted.only is not None:
+        return f"{wanted.only}s alone{unproved}, as --only says: nothing formal was sent."
     ratio = f"at least {workload.manifest.promises.per_request_min:.4%} of each prompt cached"
-    return [
-        f"PREPARED: every check kept its promises ({ratio}). Nothing formal was sent.",
-        "The cost above is of preparing; it belongs to no measurement.",
-    ]
+    return f"PREPARED{unproved}: every check kept its promises ({ratio}). Nothing formal was sent."
 
 
 def _cost(name: str, cost: Cost) -> str:

@@ -23,10 +23,23 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         ),
     ] = None,
     ranks: Annotated[str | None, typer.Option(help="Ranks to prepare, e.g. 0,3,8-11; all.")] = None,
-    flush: Annotated[bool, typer.Option("--flush/--no-flush", help="Empty the cache first.")] = True,
+    flush: Annotated[
+        bool | None,
+        typer.Option(
+            "--flush/--no-flush",
+            help="Empty the cache and start over; or never empty it. "
+            "Neither: empty it, unless the seeds of an earlier run are proved to count.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on where the journal ends: you know that nothing else was sent since."
+        ),
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever the journal says.")] = False,
     concurrency: Annotated[int, typer.Option(min=1, max=512, help="Ranks at a time.")] = 16,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds without an answer.")] = 600,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a whole answer.")] = 600,
     flush_timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for a busy server.")] = 60,
     journal: Annotated[
         Path | None, typer.Option(help="Where to keep the journal; prepare.jsonl in DIR.")
@@ -37,18 +50,22 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     """Prepare a live server: preflight, flush, seeds, the first round's checks. No formal row is sent.
 
     Each row is pinned to its rank. The first check that falls short of its promise ends the run with the
-    diagnosis and exit code 1. An API key is read from WLGEN_API_KEY. Run it again to go on where it stopped.
+    diagnosis and exit code 1. An API key is read from WLGEN_API_KEY. A second run goes on where the first one
+    ended if the server's counters prove that nothing was sent in between, or with --resume; else it starts
+    over. What PREPARED does not vouch for stands in the last line, also with --quiet.
     """
     import asyncio
 
     from wlgen.audit.audit import parse_rounds
-    from wlgen.commands._outcome import outcome_json, outcome_text
+    from wlgen.commands._outcome import outcome_json, outcome_text, verdict
     from wlgen.commands._progress import rows_bar
     from wlgen.errors import error
     from wlgen.server.outcome import Wanted
     from wlgen.server.prepare import PrimedServer, parse_ranks, prepare_set
     from wlgen.workload.opened import open_workload, prove_files
 
+    if resume and (fresh or flush):
+        raise error("--resume", expected="no --flush and no --fresh: they start over", found="both")
     if round_ is not None and (only is not None or fresh):
         other = "--fresh" if fresh else f"--only {only}"
         raise error("--round", expected="the round alone: it sends checks and no seed", found=other)
@@ -59,6 +76,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         only=only,
         round=None if round_ is None else parse_rounds([round_], workload.manifest.rounds)[0],
         flush=flush,
+        resume=resume,
         fresh=fresh,
         concurrency=concurrency,
         patience=flush_timeout,
@@ -68,10 +86,14 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         with rows_bar(quiet=quiet or as_json, what="requests") as progress:
             outcome = asyncio.run(prepare_set(workload, target, wanted, progress))
     except KeyboardInterrupt:
-        typer.echo("interrupted; the journal tells what was sent: run it again to go on", err=True)
+        typer.echo(
+            "interrupted; the journal tells what was sent: run it again, with --resume to go on", err=True
+        )
         raise typer.Exit(130) from None
     if as_json:
         typer.echo(outcome_json(outcome))
     elif not quiet or outcome.findings:
         typer.echo(outcome_text(outcome, workload, wanted))
-    raise typer.Exit(1 if outcome.findings else 0)
+    elif outcome.refused or outcome.unproved:
+        typer.echo(verdict(outcome, workload, wanted))
+    raise typer.Exit(1 if outcome.findings or outcome.refused else 0)

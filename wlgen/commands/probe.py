@@ -17,7 +17,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         int,
         typer.Option(min=64, help="Tokens of the longest throw-away prompt; a larger quantum is not found."),
     ] = 40_000,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds without an answer.")] = 600,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a whole answer.")] = 600,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
     """Probe a live server with a few throw-away prompts: framing, reporting, ranks, hit quantum, siblings.

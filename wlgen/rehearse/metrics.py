@@ -30,6 +30,7 @@ def metrics_page(ranks: Sequence[Rank], *, engine: str, model: str, page_size: i
 def _sglang(ranks: Sequence[Rank]) -> list[tuple[str, str, list[float]]]:
     return [
         ("sglang:num_requests_total", _COUNTER, [r.requests for r in ranks]),
+        ("sglang:num_aborted_requests_total", _COUNTER, [r.aborted for r in ranks]),
         ("sglang:prompt_tokens_total", _COUNTER, [r.prompt_tokens for r in ranks]),
         ("sglang:generation_tokens_total", _COUNTER, [r.output_tokens for r in ranks]),
         ("sglang:cached_tokens_total", _COUNTER, [r.cached_tokens for r in ranks]),
@@ -44,7 +45,7 @@ def _vllm(ranks: Sequence[Rank]) -> list[tuple[str, str, list[float]]]:
         ("vllm:request_success_total", _COUNTER, [r.requests for r in ranks]),
         ("vllm:prompt_tokens_total", _COUNTER, [r.prompt_tokens for r in ranks]),
         ("vllm:generation_tokens_total", _COUNTER, [r.output_tokens for r in ranks]),
-        ("vllm:prefix_cache_queries_total", _COUNTER, [r.prompt_tokens for r in ranks]),
+        ("vllm:prefix_cache_queries_total", _COUNTER, [r.looked_up for r in ranks]),
         ("vllm:prefix_cache_hits_total", _COUNTER, [r.cached_tokens for r in ranks]),
         ("vllm:num_requests_running", _GAUGE, [r.running for r in ranks]),
         ("vllm:num_requests_waiting", _GAUGE, [r.waiting for r in ranks]),

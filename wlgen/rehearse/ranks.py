@@ -28,6 +28,9 @@ class Rank:
         self.waiting = 0
         self.running = 0
         self.requests = 0
+        self.aborted = 0
+        self.looked_up = 0  # prompt tokens of requests that began, ended or not
+        self.computed = 0  # prompt tokens that were not found
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.output_tokens = 0
@@ -54,14 +57,16 @@ class Rank:
         """
         cache = self._cache
         self.waiting += 1
-        waits = True
+        waits, ended = True, False
         try:
             async with self._slots:
                 async with self._prefill:
                     self.waiting, self.running, waits = self.waiting - 1, self.running + 1, False
                     match = cache.match(prompt)
+                    uncached = len(prompt) - match.cached_len
+                    self.looked_up += len(prompt)
+                    self.computed += uncached
                     try:
-                        uncached = len(prompt) - match.cached_len
                         await asyncio.sleep(uncached / self._times.prefill_rate)
                     finally:  # a request given up meanwhile leaves its prompt all the same
                         cache.insert(match, output[:1])
@@ -73,7 +78,9 @@ class Rank:
                 finally:
                     cache.insert(held, output[: max(1, done)])
                 self._count(prompt, output, match.cached_len)
+                ended = True
         finally:
+            self.aborted += not ended
             self.waiting -= waits
             self.running -= not waits
 

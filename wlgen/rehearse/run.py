@@ -16,7 +16,7 @@ from wlgen.rehearse.serve import listen, serve
 from wlgen.rehearse.sets import default_encoding, know, open_sets, set_encoding
 from wlgen.rehearse.settings import NOTICE, Settings, TimeModel
 from wlgen.rehearse.simulation import Simulation
-from wlgen.server.api import KEY_VARIABLE
+from wlgen.server.door import KEY_VARIABLE
 from wlgen.spec.rule_choice import RuleChoice
 
 Bar: TypeAlias = AbstractContextManager[Callable[[int, int], None]]

@@ -1,31 +1,33 @@
-"""Calls to a live server: one class over httpx that knows each engine's own way of asking.
-
-Sends only to the URL given: no proxy, no redirect, no .netrc. The API key travels in the header alone and is
-cut out of whatever the server says.
-"""
+"""Calls to a live server: one class that knows each engine's own way of asking."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-import httpx
-import orjson
-
 from wlgen.encodings import Message
 from wlgen.engines import Engine, every_engine
 from wlgen.errors import WlgenError, error
-from wlgen.server.replies import SHOWN, Reply, RequestError, Stream, error_words, json_object, read_answer
+from wlgen.server.door import KEY_VARIABLE, Door
+from wlgen.server.replies import (
+    Reply,
+    RequestError,
+    Stream,
+    json_object,
+    listed,
+    read_answer,
+    token_ids,
+    whole_answer,
+    whole_number,
+)
 
-KEY_VARIABLE = "WLGEN_API_KEY"
-_JSON = {"Content-Type": "application/json"}
 _BUSY_PAUSE = 0.5  # seconds between tries to flush a server that is busy
 
 
@@ -52,16 +54,8 @@ class Server:
         self.url = base_url(url)
         self.engine = engine
         self.model = model
-        self._key = api_key
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._client = httpx.AsyncClient(
-            base_url=self.url,
-            headers=headers,
-            timeout=httpx.Timeout(timeout, connect=10.0),
-            trust_env=False,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-        )
-        self._timeout = timeout
+        self.timeout = timeout
+        self._door = Door(self.url, api_key=api_key, timeout=timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,17 +63,24 @@ class Server:
     async def __aexit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._client.aclose()
+        await self._door.__aexit__(kind, raised, trace)
 
     async def get(self, path: str) -> dict[str, Any] | None:
         """Return the JSON object of a page, None where the server has no such page."""
+        content = await self.page(path)
+        if content is None:
+            return None
+        with self._read(path):
+            return json_object(content)
+
+    async def page(self, path: str) -> bytes | None:
+        """Return the bytes of a page, None where the server has no such page."""
         try:
-            response = await self._call("GET", path)
+            return (await self._door.call("GET", path)).content
         except RequestError as failure:
             if failure.status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
                 return None
             raise
-        return json_object(response.content)
 
     async def detect(self) -> Engine | None:
         """Return the engine that answers, by a page that it alone has; None where no such page is there."""
@@ -90,15 +91,24 @@ class Server:
         return None
 
     async def models(self) -> list[str]:
-        """Return the ids of the models served."""
-        page = await self.get("/v1/models") or {}
-        return [str(card["id"]) for card in page.get("data", []) if isinstance(card, dict) and "id" in card]
+        """Return the ids of the models served; RequestError where one is no name that a terminal may show."""
+        names = [card.get("id") for card in await self._cards()]
+        for name in names:
+            if not isinstance(name, str) or not name or self._door.clean(name) != name:
+                message = f"/v1/models data[].id: {name!r}, which is no model's name"
+                raise RequestError("garbled", self._door.clean(message))
+        return [str(name) for name in names]
 
     async def max_model_len(self) -> int | None:
         """Return the most tokens of a prompt with its output, None where the server does not say."""
-        page = await self.get("/v1/models") or {}
-        found = [card.get("max_model_len") for card in page.get("data", []) if card.get("id") == self.model]
-        return found[0] if found and type(found[0]) is int else None
+        found = [card.get("max_model_len") for card in await self._cards() if card.get("id") == self.model]
+        with self._read("/v1/models"):
+            return whole_number(found[0], "max_model_len") if found else None
+
+    async def _cards(self) -> list[dict[str, Any]]:
+        page = await self.get("/v1/models")
+        with self._read("/v1/models"):
+            return [] if page is None else listed(page, "data")
 
     async def flush(self, patience: float) -> None:
         """Empty the prefix cache of every rank; tries again while the server is busy, for `patience` s.
@@ -118,32 +128,22 @@ class Server:
         if prompt.template_kwargs:
             body["chat_template_kwargs"] = dict(prompt.template_kwargs)
         try:
-            response = await self._call("POST", "/tokenize", body)
+            content = (await self._door.call("POST", "/tokenize", body)).content
         except RequestError as failure:
             if failure.trouble == "http":
                 return None
             raise
-        ids = json_object(response.content).get("tokens")
-        return tuple(ids) if isinstance(ids, list) else None
-
-    async def requests_total(self) -> int | None:
-        """Return the requests served since the server started, by its metrics; None where it has none."""
-        name = self.engine.counters["requests"]
-        try:
-            page = (await self._call("GET", "/metrics")).text
-        except RequestError:
-            return None
-        counts = re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", page, re.MULTILINE)
-        return int(sum(map(float, counts))) if counts else None
+        with self._read("/tokenize"):
+            return token_ids(json_object(content), "tokens")
 
     async def page_size(self) -> int | None:
         """Return the tokens of a page (vLLM: block) as the server's own pages say; None where they do not."""
         for path in self.engine.page_size_pages:
             try:
-                page = (await self._call("GET", path)).content
+                page = await self.page(path)
             except RequestError:
                 continue
-            found = self.engine.read_page_size(page)
+            found = None if page is None else self.engine.read_page_size(page)
             if found is not None:
                 return found
         return None
@@ -166,8 +166,9 @@ class Server:
             headers["X-Request-Id"] = name
         started = time.monotonic()
         if not stream:
-            response = await self._call("POST", path, body, headers)
-            return read_answer(json_object(response.content), time.monotonic() - started)
+            content = (await self._door.call("POST", path, body, headers)).content
+            with self._read(path):
+                return read_answer(whole_answer(content), time.monotonic() - started)
         body |= {"stream": True, "stream_options": {"include_usage": True}}
         return await self._streamed(path, body, headers, started)
 
@@ -194,34 +195,30 @@ class Server:
         if page is None or body_of is None:
             raise RequestError("http", f"{self.engine.title} has no page of its own that takes token ids")
         started = time.monotonic()
-        answer = json_object((await self._call("POST", page, body_of(ids, dp_rank))).content)
-        return read_answer({"usage": answer.get("meta_info")}, time.monotonic() - started)
+        content = (await self._door.call("POST", page, body_of(ids, dp_rank))).content
+        with self._read(page):
+            answer = json_object(content)
+            return read_answer({"usage": answer.get("meta_info")}, time.monotonic() - started)
 
     async def _streamed(
         self, path: str, body: dict[str, Any], headers: dict[str, str], started: float
     ) -> Reply:
         seen = Stream()
-        try:
-            async with self._client.stream(
-                "POST", path, content=orjson.dumps(body), headers=_JSON | headers
-            ) as response:
-                if response.status_code != HTTPStatus.OK:
-                    await response.aread()
-                    raise self._http_error(response)
-                async for line in response.aiter_lines():
-                    seen.take(line, time.monotonic() - started)
-        except httpx.HTTPError as failure:
-            raise self._trouble(failure, begun=seen.first_token is not None) from None
-        if seen.failure:
-            raise RequestError("http", self._clean(seen.failure), HTTPStatus.INTERNAL_SERVER_ERROR)
-        if not seen.done:
-            raise RequestError("cut", "the stream ended before its last event, [DONE]")
-        return seen.reply(time.monotonic() - started)
+        with self._read(path):
+            await self._door.stream(
+                path, body, headers, lambda line: seen.take(line, time.monotonic() - started)
+            )
+            if seen.failure:
+                raise RequestError("http", seen.failure, HTTPStatus.INTERNAL_SERVER_ERROR)
+            if not seen.done:
+                raise RequestError("cut", "the stream ended before its last event, [DONE]")
+            return seen.reply(time.monotonic() - started)
 
     async def _flush_once(self, patience: float) -> bool:
         try:
-            response = await self._call("POST", self.engine.flush_page(min(patience, self._timeout / 2)))
-            status, content = response.status_code, response.content
+            page = self.engine.flush_page(min(patience, self.timeout / 2))
+            answered = await self._door.call("POST", page)
+            status, content = answered.status, answered.content
         except RequestError as failure:
             flushed = self.engine.flushed(failure.status, b"")
             if flushed is None:
@@ -229,51 +226,29 @@ class Server:
             return flushed
         return self.engine.flushed(status, content) is not False
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> httpx.Response:
-        content = None if body is None else orjson.dumps(body)
+    @contextmanager
+    def _read(self, path: str) -> Iterator[None]:
+        """Name the page whose answer does not fit, in words that a terminal may show."""
         try:
-            response = await self._client.request(
-                method, path, content=content, headers=_JSON | (headers or {})
-            )
-        except httpx.HTTPError as failure:
-            raise self._trouble(failure, begun=False) from None
-        if response.status_code != HTTPStatus.OK:
-            raise self._http_error(response)
-        return response
-
-    def _trouble(self, failure: httpx.HTTPError, *, begun: bool) -> RequestError:
-        # Raised `from None`: an httpx error holds the request, and the request holds the key.
-        words = self._clean(str(failure) or type(failure).__name__)
-        if isinstance(failure, httpx.ConnectError | httpx.ConnectTimeout):
-            return RequestError("unreachable", words)
-        if isinstance(failure, httpx.TimeoutException):
-            return RequestError("timeout", f"no answer for {self._timeout:g} s")
-        where = "the stream was cut" if begun else "the connection broke before any answer"
-        return RequestError("cut", f"{where}: {words}")
-
-    def _http_error(self, response: httpx.Response) -> RequestError:
-        words = self._clean(error_words(response.content))
-        message = f"HTTP {response.status_code} {response.reason_phrase}: {words}"
-        return RequestError("http", message, response.status_code)
-
-    def _clean(self, words: str) -> str:
-        if self._key:  # a server may repeat the key it was sent
-            words = words.replace(self._key, "[API key]")
-        words = " ".join(words.split())
-        return words if len(words) <= SHOWN else words[:SHOWN] + "..."
+            yield
+        except RequestError as failure:
+            words = self._door.clean(failure.message)
+            shown = words if failure.trouble != "garbled" or words.startswith(path) else f"{path} {words}"
+            raise RequestError(failure.trouble, shown, failure.status) from None
 
 
 def base_url(url: str) -> str:
     """Return a server's base URL without a trailing /v1; WlgenError where it is not one or holds a secret."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise error("--url", expected="http://HOST:PORT or https://HOST", found=repr(url))
+    expected = "http://HOST:PORT or https://HOST"
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port above 65535, or half an IPv6 address
+        raise error(
+            "--url", expected=expected, found="an address without a host or with a wrong port"
+        ) from None
+    if not known or not url.isprintable():
+        raise error("--url", expected=expected, found=repr(url))
     if parts.username or parts.password or parts.query:
         found = "a URL with a user, a password or a query"  # the URL itself may hold a secret
         raise error("--url", expected="no secret in the URL", found=found, remedy=f"Set {KEY_VARIABLE}.")

@@ -20,26 +20,34 @@ from wlgen.errors import error
 from wlgen.workload.splits import PRIMING
 
 JOURNAL = "prepare.jsonl"
-_CHANGING = ("event", "time", "requests")  # what differs from one run on the same target to the next
+_CHANGING = (
+    "event",
+    "time",
+    "requests",
+    "counts",
+)  # what differs from one run on the same target to the next
 Event = Mapping[str, Any]
 
 
 @dataclass(kw_only=True, slots=True)
 class History:
-    """What the server holds, as far as the journal tells. Emptied by a flush and by a new target.
+    """What the server holds, as far as the journal tells. A flush and a new target empty it.
 
     target: what "begin" said was prepared and where. seeded: seeds that succeeded, with their ranks. sent:
-    ids of all rows sent. passed: ids of checks that kept their promises. failed: whether a row broke one.
-    requests: requests the server had served when the journal last looked, None where it cannot say.
+    ids of all rows sent. passed: ids of checks that kept their promises. failed: ranks with a row that broke
+    one. closed: the last run ended in order, not by an interrupt or an error. flushed: the cache was empty
+    before the first of these rows. counts: what the server had counted of its work when the last run ended in
+    order, or, before that, began; None where it does not say.
     """
 
     target: dict[str, Any] = field(default_factory=dict)
     seeded: dict[str, int] = field(default_factory=dict)
     sent: set[str] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)
-    failed: bool = False
-    prepared: bool = False
-    requests: int | None = None
+    failed: set[int] = field(default_factory=set)
+    closed: bool = False
+    flushed: bool = False
+    counts: dict[str, int] | None = None
 
     def take(self, event: Event) -> None:
         """Take the next event."""
@@ -47,32 +55,33 @@ class History:
         if kind == "begin":
             target = {key: value for key, value in event.items() if key not in _CHANGING}
             if target != self.target:
-                self._forget()
-                self.requests = None
+                self._forget(flushed=False)
             self.target = target
-            self.prepared = False
+            self.closed = False
+            self.counts = event.get("counts")
         elif kind == "flush":
-            self._forget()
+            self._forget(flushed=True)
+        elif kind == "void":
+            self._forget(flushed=False)
         elif kind == "sent":
             self.sent.add(event["id"])
         elif kind == "ended":
             self._ended(event)
-        elif kind == "prepared":
-            self.prepared = True
-        if event.get("requests") is not None:
-            self.requests = event["requests"]
+        elif kind in ("prepared", "stopped"):
+            self.closed = True
+            self.counts = event.get("counts")
 
     def _ended(self, event: Event) -> None:
         if event["findings"] or not event["success"]:
-            self.failed = self.failed or bool(event["findings"])
+            self.failed |= {event["dp_rank"]} if event["findings"] else set()
         elif event["split"] in PRIMING:
             self.seeded[event["id"]] = event["dp_rank"]
         else:
             self.passed.add(event["id"])
 
-    def _forget(self) -> None:
-        self.seeded, self.sent, self.passed = {}, set(), set()
-        self.failed, self.prepared = False, False
+    def _forget(self, *, flushed: bool) -> None:
+        self.seeded, self.sent, self.passed, self.failed = {}, set(), set(), set()
+        self.flushed = flushed
 
 
 class Journal:

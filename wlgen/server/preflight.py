@@ -26,6 +26,7 @@ from wlgen.workload.rows import Row
 from wlgen.workload.splits import BEFORE
 
 IMPOSSIBLE_RANK = 32_767
+_PROVED = "framing: proved"
 _SHORT = 64  # words of a throw-away prompt
 
 
@@ -34,12 +35,13 @@ class Preflight:
     """What was found. omits_zero: the server leaves cached tokens out where they are 0.
 
     pinned: ranks can be pinned, since impossible ones are refused. proofs: one line each on what was proved,
-    or could not be.
+    or could not be. unproved: what could not be, in a word or two.
     """
 
     omits_zero: bool
     pinned: bool
     proofs: tuple[str, ...]
+    unproved: tuple[str, ...] = ()
 
 
 async def choose_model(server: Server, wanted: str | None) -> str:
@@ -100,7 +102,12 @@ async def preflight(
         raise unusable(server.url, failure, expected="an answer to a throw-away prompt") from failure
     reported = "cached tokens: reported" + (", and left out where they are 0" if omits_zero else "")
     pinned, pinning = pins
-    return Preflight(omits_zero=omits_zero, pinned=pinned, proofs=(framing, reported, pinning))
+    unproved = [] if pinned or manifest.dp_ranks == 1 else ["pins"]
+    if not framing.startswith(_PROVED):
+        unproved.append("the framing beyond its length")
+    return Preflight(
+        omits_zero=omits_zero, pinned=pinned, proofs=(framing, reported, pinning), unproved=tuple(unproved)
+    )
 
 
 def row_prompt(row: Row, encoding: Encoding) -> AskedPrompt:
@@ -132,7 +139,7 @@ async def _tokenized(server: Server, row: Row, encoding: Encoding) -> str:
     if ids is None:
         return ""
     if hashlib.sha256(np.array(ids, dtype="<u4").tobytes()).hexdigest() == row.prompt_sha256:
-        return f"framing: proved, the server encodes {row.id} to exactly its {row.prompt_len} ids"
+        return f"{_PROVED}, the server encodes {row.id} to exactly its {row.prompt_len} ids"
     raise _other_framing(f"{server.url}/tokenize {row.id}", row.prompt_len, len(ids))
 
 
@@ -166,7 +173,7 @@ def _counted(place: str, ids: Sequence[int], reply: Reply) -> str:
         first = next(n for n, (a, b) in enumerate(zip(ids, reply.prompt_ids, strict=True)) if a != b)
         expected = f"id {ids[first]} at token {first}"
         raise error(place, expected=expected, found=str(reply.prompt_ids[first]), remedy="Another tokenizer?")
-    return f"framing: proved, the server returns the {len(ids)} ids of a throw-away prompt as planned"
+    return f"{_PROVED}, the server returns the {len(ids)} ids of a throw-away prompt as planned"
 
 
 def _other_framing(place: str, planned: int, found: int) -> WlgenError:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
+from itertools import pairwise
 from typing import TypeAlias
 
 from wlgen.audit.diagnosis import Pair
@@ -22,10 +23,12 @@ from wlgen.errors import WlgenError, error
 from wlgen.readers import Result
 from wlgen.server.api import Server, unusable
 from wlgen.server.causes import causes
+from wlgen.server.counters import Look, fell, idle, look, settled
 from wlgen.server.journal import Journal
 from wlgen.server.outcome import Cost, Outcome, Wanted
 from wlgen.server.preflight import Preflight, row_prompt
 from wlgen.server.replies import Reply, RequestError
+from wlgen.server.trust import doubt_of, spans
 from wlgen.workload.opened import Workload
 from wlgen.workload.rows import Finding, Row
 from wlgen.workload.splits import BEFORE, PRIMING, Split
@@ -52,7 +55,9 @@ class Preparation:
         report: Report,
     ) -> None:
         nothing = not workload.files(BEFORE)
-        self.outcome = Outcome(proofs=found.proofs, omits_zero=found.omits_zero, nothing=nothing)
+        self.outcome = Outcome(
+            proofs=found.proofs, omits_zero=found.omits_zero, nothing=nothing, unproved=list(found.unproved)
+        )
         self._server = server
         self._workload = workload
         self._encoding = encoding
@@ -68,12 +73,16 @@ class Preparation:
         self._failures: list[WlgenError] = []
         self._before: frozenset[str] = frozenset()  # rows the cache may hold since an earlier run
         self._done: frozenset[str] = frozenset()  # rows that need not be sent again
-        self._served: int | None = None  # requests the server must have counted, if it is still the same
+        self._looks: list[Look | None] = []  # what the server had counted, look by look
 
-    def begin(self, requests_before: int | None) -> bool:
-        """Say in the journal what is prepared; return whether an earlier run's seeds still count."""
+    def begin(self, counts: Look | None) -> bool:
+        """Say in the journal what is prepared; return whether an earlier run's seeds and checks still count.
+
+        counts: what the server had counted before the preflight. Sets `outcome.refused` where to start over
+        would empty the ranks of an earlier run that are not asked for now.
+        """
         history, manifest = self._journal.history, self._workload.manifest
-        was_prepared, served = history.prepared, history.requests
+        closed, seen = history.closed, history.counts
         target = {
             "set": manifest.name,
             "spec_sha256": manifest.spec_sha256,
@@ -81,31 +90,35 @@ class Preparation:
             "model": self._server.model,
             "engine": self._server.engine.name,
         }
-        self._served = requests_before
-        self._write("begin", **target, requests=requests_before)
+        self._looks = [counts]
+        self._write("begin", **target, counts=counts)
+        known = bool(history.seeded or history.passed)
+        doubt = doubt_of(self._wanted, seen, counts, closed=closed) if known else ""
         if self._wanted.round is not None:
-            self._require_seeds(restarted=fell(served, requests_before))
-            return True
-        if not (history.seeded or history.passed) or self._wanted.only == "check":
+            self._require_seeds(restarted=fell(seen, counts))
+            if not idle(seen, counts):
+                self.outcome.unproved.append(f"that round {self._round} was not sent before")
+            return not doubt
+        if not known:
             return False
-        reason = ""
-        if self._wanted.fresh:
-            reason = "--fresh"
-        elif history.failed:
-            reason = "the last run ended with a finding"
-        elif fell(served, requests_before):
-            reason = "the server restarted since the last run"
-        elif was_prepared and fell(requests_before, served):
-            reason = "the server served other requests since it was prepared, perhaps the formal rows"
-        elif not self._warm and history.sent != history.passed:
-            reason = "a check was under way when the last run ended"
-        if reason:
-            self.note(f"the journal's seeds and checks do not count: {reason}")
+        if not doubt and not self._warm and history.sent != history.passed:
+            doubt = "a check was under way when the last run ended"
+        if not doubt and (failed := history.failed & set(self._wanted.ranks)):
+            others = sorted(set(history.seeded.values()) - set(self._wanted.ranks))
+            doubt = f"the last run ended with a finding on rank {min(failed)}"
+            if others and self._wanted.flush is None and not self._checks_alone:
+                self.outcome.refused = (
+                    f"{doubt}, and to start over would empty rank {spans(others)}, too, whose seeds count. "
+                    "--flush empties all ranks; then prepare all of them"
+                )
+                return False
+        if doubt:
+            self.note(f"the journal's seeds and checks do not count: {doubt}")
+            if not self._checks_alone:
+                self._write("void", reason=doubt)
             return False
-        if was_prepared and served is None:
-            self.note(
-                "the server shows no request count: if formal rows were sent since the last run, use --fresh"
-            )
+        if not idle(seen, counts):
+            self.outcome.unproved.append("that nothing was sent since the last run (--resume)")
         self.note("an earlier run's seeds count: one check a rank shows whether the server still holds them")
         return True
 
@@ -115,7 +128,7 @@ class Preparation:
         seeds = [row.id for row in self._workload.rows(PRIMING, self._wanted.ranks)]
         missing = [name for name in seeds if name not in history.seeded]
         found = "the server restarted since" if restarted else ""
-        found = "a finding in the last run" if history.failed else found
+        found = "a finding in the last run" if history.failed & set(self._wanted.ranks) else found
         if missing:
             found = f"{len(seeds) - len(missing)} of {len(seeds)} answered by this server (not {missing[0]})"
         if found and seeds:
@@ -125,27 +138,26 @@ class Preparation:
 
     async def run(self, *, resumed: bool) -> None:
         """Flush, seed and check as far as wanted; NotHeldError where an earlier run's seeds are gone."""
+        if self.outcome.refused:
+            self._write("stopped", counts=await settled(self._server))
+            return
         self._pairs.clear()
         if not self._checks_alone and not resumed:
             await self._flush()
         history = self._journal.history
-        self._before = frozenset(history.sent)
+        # Only rows of a journal that counts excuse what a check finds above its plan.
+        self._before = frozenset(history.sent) if resumed else frozenset()
         self._done = frozenset([*history.seeded, *history.passed]) if resumed else frozenset()
         if not self._checks_alone:
             await self._phase(Split.SEED, self._seed, self.outcome.seed)
+            self._looks.append(await look(self._server))
         if self._wanted.only != "seed" and not self.outcome.findings:
             await self._phase(Split.CHECK, self._check, self.outcome.check)
         await self._end(resumed=resumed)
 
     async def _flush(self) -> None:
-        others = set(self._journal.history.seeded.values()) - set(self._wanted.ranks)
-        if not self._wanted.flush:
+        if self._wanted.flush is False:
             self.note("not flushed, as --no-flush says")
-            return
-        if others and not self._wanted.fresh:
-            self.note(
-                f"not flushed: that would empty rank {min(others)}, too, which was seeded (--fresh does)"
-            )
             return
         started = time.monotonic()
         try:
@@ -201,9 +213,9 @@ class Preparation:
         result, promised = await self._sent(row, cost), Promised.of(row, self._bound_of(row.request_class))
         broken = findings_of(promised, result)
         if row.id in self._before and self._warm:  # it finds its own earlier prompt, too
-            broken = [
-                f for f in broken if f.promise != "cached_len" or (result.cached_tokens or 0) < row.cached_len
-            ]
+            most = self._workload.manifest.cache.most_cached(row.prompt_len)
+            own = row.cached_len < (result.cached_tokens or 0) <= most
+            broken = [f for f in broken if not (own and f.promise == "cached_len")]
         self._pairs.append(Pair(promised, result))
         self._ended(row, result, broken)
 
@@ -222,8 +234,6 @@ class Preparation:
             self._ended(row, Result(place="", id=row.id, success=False, error="interrupted"), [])
             raise
         cost.requests += 1
-        if self._served is not None and row.split.primes:
-            self._served += 1
         cost.computed += (reply.prompt_tokens or 0) - (reply.cached_tokens or 0)
         cost.reused += reply.cached_tokens or 0
         return self._result(row, reply, started)
@@ -265,14 +275,17 @@ class Preparation:
 
     async def _end(self, *, resumed: bool) -> None:
         """Draw the conclusion of the rows sent."""
-        served = await self._server.requests_total()
-        if not self.outcome.findings:
+        self._looks.append(await settled(self._server))
+        prepared = not self.outcome.findings
+        self._write("prepared" if prepared else "stopped", counts=self._looks[-1])
+        if prepared:
             self.outcome.prepared = True
-            if self._wanted.only is None:
-                self._write("prepared", requests=served)
+            self._say_unproved()
             return
         only_cached = all(f.promise in ("cached_bound", "cached_len") for f in self.outcome.findings)
-        if resumed and only_cached and self._warm and self._wanted.flush and not self._checks_alone:
+        others = set(self._journal.history.seeded.values()) - set(self._wanted.ranks)
+        may_start_over = self._wanted.flush is not False and not others and not self._checks_alone
+        if resumed and only_cached and self._warm and may_start_over:
             self.outcome.findings.clear()
             short = ", ".join(p.row.id for p in self._pairs)
             raise NotHeldError(f"the server no longer holds the seeds of the last run ({short})")
@@ -282,8 +295,16 @@ class Preparation:
             self._workload.manifest.cache,
             seeds=self._answered_seeds(),
             pinned=self._pinned,
-            restarted=fell(self._served, served),
+            restarted=any(fell(*pair) for pair in pairwise(self._looks)),
         )
+
+    def _say_unproved(self) -> None:
+        history, manifest = self._journal.history, self._workload.manifest
+        if not history.flushed:
+            self.outcome.unproved.append("that the cache was empty before the seeds")
+        held = {*history.seeded.values(), *self._wanted.ranks}
+        if missing := [rank for rank in manifest.ranks if rank not in held]:
+            self.outcome.unproved.append(f"rank {spans(missing)}")
 
     def _answered_seeds(self) -> list[Row]:
         seeded = self._journal.history.seeded
@@ -305,8 +326,3 @@ def _all(failures: Sequence[WlgenError]) -> WlgenError:
     more = f" (and {len(failures) - 1} more requests)" if failures[1:] else ""
     remedy = f"{first.remedy} Then run it again: the journal knows what was sent."
     return error(first.place, expected=first.expected, found=first.found + more, remedy=remedy)
-
-
-def fell(earlier: int | None, later: int | None) -> bool:
-    """Return whether a count that only grows while a server lives is known to have fallen."""
-    return earlier is not None and later is not None and later < earlier

@@ -10,7 +10,9 @@ from pathlib import Path
 from wlgen.build.ready import load_encoding
 from wlgen.engines import engine
 from wlgen.errors import error
-from wlgen.server.api import KEY_VARIABLE, Server
+from wlgen.server.api import Server
+from wlgen.server.counters import look
+from wlgen.server.door import KEY_VARIABLE
 from wlgen.server.journal import JOURNAL, Journal
 from wlgen.server.outcome import Outcome, Wanted
 from wlgen.server.preflight import choose_engine, choose_model, preflight
@@ -25,7 +27,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrimedServer:
-    """The server, and the journal of what it was sent. timeout: seconds without an answer."""
+    """The server, and the journal of what it was sent. timeout: seconds for a whole answer."""
 
     url: str
     engine: str | None = None
@@ -61,7 +63,7 @@ async def prepare_set(
         with Journal(journal_path) as journal:
             server.model = await choose_model(server, target.model)
             server.engine, told = await choose_engine(server, given, planned)
-            served = await server.requests_total()
+            counts = await look(server)
             found = await preflight(server, workload, encoding, wanted.ranks)
             work = Preparation(
                 server=server,
@@ -72,7 +74,7 @@ async def prepare_set(
                 journal=journal,
                 report=report,
             )
-            resumed = work.begin(served)
+            resumed = work.begin(counts)
             try:
                 await work.run(resumed=resumed)
             except NotHeldError as reason:

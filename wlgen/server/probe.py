@@ -18,7 +18,8 @@ from wlgen.encodings import Message
 from wlgen.engines import engine as known_engine
 from wlgen.engines import every_engine
 from wlgen.errors import error
-from wlgen.server.api import KEY_VARIABLE, AskedPrompt, Server, unusable
+from wlgen.server.api import AskedPrompt, Server, unusable
+from wlgen.server.door import KEY_VARIABLE
 from wlgen.server.preflight import IMPOSSIBLE_RANK, choose_model
 from wlgen.server.replies import Reply, RequestError
 from wlgen.simulate.fitting import fitting_rules

@@ -22,7 +22,8 @@ import orjson
 
 from wlgen import __version__
 from wlgen.errors import error
-from wlgen.server.api import KEY_VARIABLE, base_url
+from wlgen.server.api import base_url
+from wlgen.server.door import KEY_VARIABLE
 from wlgen.witnesses import TIERS, Prepared, Role, Scrape, ServerCounts
 from wlgen.witnesses._scrape_file import values
 

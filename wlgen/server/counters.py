@@ -1,0 +1,108 @@
+"""What a server counted of its own work, to prove that nothing was sent to it between two looks.
+
+A count of finished requests alone proves nothing: a request that its client gave up is not in it, and
+leaves its prompt in the cache. So a look counts only where work itself is counted, or aborts stand beside
+requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from wlgen.server.api import Server
+from wlgen.server.replies import RequestError
+
+Look: TypeAlias = Mapping[str, int]  # a counter's name -> its value, summed over ranks unless named by rank
+# Each group proves by itself: prompt tokens that were computed or looked up, or requests beside aborts.
+# Source: SGLang 0.5.23 metrics_collector, vLLM 0.32.0 (a lookup counts when a request is first scheduled).
+_PROOFS = {
+    "sglang": (
+        ("sglang:prefill_effective_tokens_total",),
+        ("sglang:num_requests_total", "sglang:num_aborted_requests_total"),
+    ),
+    "vllm": (("vllm:request_success_total", "vllm:prefix_cache_queries_total"),),
+}
+_PAUSE, _TRIES = 0.25, 12  # seconds between two looks that must agree, and how often
+_LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{.*\})? (\S+)(?: \S+)?$")
+
+
+async def look(server: Server) -> Look | None:
+    """Return what the server has counted since it started; None where that cannot prove that it was idle."""
+    totals = _totals(await _text(server, "/metrics"))
+    found: dict[str, int] = {}
+    for group in _PROOFS.get(server.engine.name, ()):
+        if all(name in totals for name in group):
+            found |= {name: totals[name] for name in group}
+    if server.engine.load_page:
+        found |= {f"rank {rank}: computed tokens": n for rank, n in (await computed(server) or {}).items()}
+    return found or None
+
+
+async def settled(server: Server) -> Look | None:
+    """Return a look that the next one repeats: SGLang counts a request a moment after its answer has left."""
+    found = await look(server)
+    for _ in range(_TRIES):
+        await asyncio.sleep(_PAUSE)
+        before, found = found, await look(server)
+        if found == before:
+            break
+    return found
+
+
+async def computed(server: Server) -> dict[int, int] | None:
+    """Return the prompt tokens that each rank computed so far, None where no page says it."""
+    try:
+        page = await server.page(server.engine.load_page)
+    except RequestError:
+        return None
+    counts = None if page is None else server.engine.read_computed(page)
+    return None if counts is None else dict(enumerate(counts))
+
+
+def fell(earlier: Look | None, later: Look | None) -> bool:
+    """Return whether a count is known to have fallen: counts grow while a server lives, so it restarted."""
+    pairs = [(earlier[name], later[name]) for name in (earlier or {}) if earlier and later and name in later]
+    return any(after < before for before, after in pairs)
+
+
+def moved(earlier: Look | None, later: Look | None) -> bool:
+    """Return whether a count is known to have changed."""
+    return any((later or {}).get(name, count) != count for name, count in (earlier or {}).items())
+
+
+def idle(earlier: Look | None, later: Look | None) -> bool:
+    """Return whether two looks prove that nothing was sent between them."""
+    return earlier is not None and earlier == later
+
+
+async def _text(server: Server, path: str) -> str:
+    try:
+        return (await server.page(path) or b"").decode(errors="replace")
+    except RequestError:  # a page that fails proves nothing, and is asked again next time
+        return ""
+
+
+def _totals(page: str) -> dict[str, int]:
+    """Return each counter of a Prometheus page, summed over its labels.
+
+    A counter that is announced (`# TYPE name counter`) and has no line yet is 0: nothing was aborted so far.
+    """
+    totals: dict[str, int] = {}
+    for line in page.splitlines():
+        if line.startswith("# TYPE ") and line.endswith(" counter"):
+            totals.setdefault(line.split(" ")[2], 0)
+        elif found := _LINE.match(line):
+            totals[found[1]] = totals.get(found[1], 0) + _whole(found[2])
+    return totals
+
+
+def _whole(text: str) -> int:
+    try:
+        number = float(text)
+    except ValueError:
+        return 0
+    return int(number) if math.isfinite(number) else 0
