@@ -33,13 +33,11 @@ def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
         built = workload.manifest.rounds
         of_round = f" --round {min(built) if wanted.round is None else wanted.round}" if built else ""
         lines += [
-            "",
-            "The cost above is of preparing; it belongs to no measurement. Next, send the formal rows, once:",
-            f"  wlgen export {folder} --to {_client(workload)} --split formal{of_round} --output formal",
-            "and follow the run card it writes.",
+            f"next       wlgen export {folder} --to {_client(workload)} --split formal{of_round} --output formal",
+            "           and send the rows once, by the run card that it writes; what is above is no measurement",
         ]
         if outcome.omits_zero:
-            lines.append("This server leaves out cached tokens of 0: audit with --absent-is-zero.")
+            lines.append("note       this server leaves out cached tokens of 0: audit with --absent-is-zero")
     return "\n".join([*lines, "", verdict(outcome, workload, wanted)])
 
 
