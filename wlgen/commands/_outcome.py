@@ -33,8 +33,9 @@ def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
         built = workload.manifest.rounds
         of_round = f" --round {min(built) if wanted.round is None else wanted.round}" if built else ""
         lines += [
-            f"next       wlgen export {folder} --to {_client(workload)} --split formal{of_round} --output formal",
-            "           and send the rows once, by the run card that it writes; what is above is no measurement",
+            f"next       wlgen export {folder} --to {_client(workload)} "
+            f"--split formal{of_round} --output formal",
+            "           and send the rows once, by its run card; what is above is no measurement",
         ]
         if outcome.omits_zero:
             lines.append("note       this server leaves out cached tokens of 0: audit with --absent-is-zero")
