@@ -33,8 +33,10 @@ def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
         built = workload.manifest.rounds
         of_round = f" --round {min(built) if wanted.round is None else wanted.round}" if built else ""
         lines += [
-            f"next       wlgen export {folder} --to {_client(workload)} "
-            f"--split formal{of_round} --output formal",
+            (
+                f"next       wlgen export {folder} --to {_client(workload)} "
+                f"--split formal{of_round} --output formal"
+            ),
             "           and send the rows once, by its run card; what is above is no measurement",
         ]
         if outcome.omits_zero:
