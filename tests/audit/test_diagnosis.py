@@ -9,7 +9,7 @@ import pytest
 from kit.audits import CACHED, PROMPT, RULE, good, promised, row
 
 from wlgen.audit.diagnosis import Pair, diagnose
-from wlgen.workload.manifest import Bound
+from wlgen.workload.bounds import UNBOUNDED, Bound
 
 RANKS, EACH = 4, 10
 
@@ -97,7 +97,7 @@ def test_a_class_bounded_from_above_lacks_nothing():
 )
 def test_rows_that_nothing_primes_for_lack_what_others_left(cached, cause, rows):
     """Of a cold class or a trace: no seed is missing, since there is none."""
-    found = [p._replace(row=replace(p.row, bound=Bound())) for p in pairs(cached)]
+    found = [p._replace(row=replace(p.row, bound=UNBOUNDED)) for p in pairs(cached)]
     assert [(d.cause, d.rows) for d in diagnose(found, RULE)] == ([(cause, rows)] if cause else [])
 
 

@@ -10,7 +10,7 @@ import pytest
 from kit.audits import CACHED, OUTPUT, PROMPT, good, row
 
 from wlgen.audit.findings import NOT_OBSERVED, Promised, findings_of
-from wlgen.workload.manifest import Bound
+from wlgen.workload.bounds import UNBOUNDED, Bound
 from wlgen.workload.rows import Finding
 
 BOUND = Bound(min_ratio=Fraction(4, 5))
@@ -88,6 +88,6 @@ def test_a_class_bounded_from_above_may_find_less_than_planned(cached, promises)
 
 @pytest.mark.parametrize(("cached", "broken"), [(640, False), (768, True), (896, False), (0, True)])
 def test_a_turn_finds_the_prompts_before_it_or_the_recorded_answers_too(cached, broken):
-    turn = Promised.of(replace(ROW, cached_len=640, cached_len_recorded=896), Bound())
+    turn = Promised.of(replace(ROW, cached_len=640, cached_len_recorded=896), UNBOUNDED)
     (result,) = good([ROW], cached_tokens=cached)
     assert bool(findings_of(turn, result)) == broken

@@ -16,7 +16,8 @@ from wlgen.audit.findings import Promised
 from wlgen.encodings import Message
 from wlgen.readers import Result
 from wlgen.streams import FORMAT
-from wlgen.workload.manifest import Bound, FileProof, Manifest, Promises
+from wlgen.workload.bounds import Bound
+from wlgen.workload.manifest import FileProof, Manifest, Promises
 from wlgen.workload.rows import OPTIONAL_KEYS, Row, row_file
 from wlgen.workload.splits import BY_NAME
 

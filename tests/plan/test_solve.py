@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +15,8 @@ from wlgen.plan.refusals import in_pages
 from wlgen.plan.rows import RowPlan
 from wlgen.plan.solve import solve
 from wlgen.spec import file as spec_file
-from wlgen.spec.model import Cached, Requests, Spec
+from wlgen.spec.model import Requests, Spec
+from wlgen.workload.bounds import Bound
 
 COPY_1024 = 1090  # about what the task copy needs beside its passage of 1024 tokens
 
@@ -137,7 +137,7 @@ def only(spec: Spec) -> Requests:
 
 
 def with_body(spec: Spec, body_len: int) -> Spec:
-    return replace(spec, requests=(replace(only(spec), body_len=body_len),))
+    return spec.model_copy(update={"requests": (only(spec).model_copy(update={"body_len": body_len}),)})
 
 
 def solved(spec: Spec, own: int) -> RowPlan | WlgenError:
@@ -168,10 +168,8 @@ def test_each_remedy_passes_and_no_nearer_body_does():
     for spec, failure in refused[::5]:
         remedies = dict(REMEDY.findall(failure.problems[0].remedy))
         if "min_ratio" in remedies:
-            cached = Cached(min_ratio=float(remedies["min_ratio"]))
-            assert isinstance(
-                solved(replace(spec, requests=(replace(only(spec), cached=cached),)), 9), RowPlan
-            )
+            lower = only(spec).model_copy(update={"cached": Bound(min_ratio=float(remedies["min_ratio"]))})
+            assert isinstance(solved(spec.model_copy(update={"requests": (lower,)}), 9), RowPlan)
         works = int(remedies["body_len"])
         assert isinstance(solved(with_body(spec, works), 9), RowPlan)
         away = abs(works - only(spec).body_len)

@@ -9,7 +9,7 @@ from wlgen.audit.findings import Promised
 from wlgen.encodings import Message
 from wlgen.readers import Result
 from wlgen.server.causes import causes
-from wlgen.workload.manifest import Bound
+from wlgen.workload.bounds import Bound
 from wlgen.workload.rows import Row
 
 RULE = made_rule(name="vllm", engine="vllm", page_size=64, hit_quantum=64)

@@ -36,7 +36,9 @@ def times(kind: str, count: int) -> list[int]:
 
 
 def column(found: list[int], count: int) -> list[int]:
-    return timestamps(Arrivals.model_validate(COLUMN).model_copy(update={"times": found}), STREAM, count)
+    arrivals = Arrivals.model_validate(COLUMN)
+    arrivals.column._numbers = found
+    return timestamps(arrivals, STREAM, count)
 
 
 @pytest.mark.parametrize("kind", KINDS)

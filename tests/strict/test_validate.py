@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from wlgen.errors import error
 from wlgen.strict.model import Strict, refusal
 from wlgen.strict.validate import validate
 from wlgen.strict.yaml import read_yaml
@@ -83,16 +82,9 @@ def _small(value: int) -> int:
     return value
 
 
-def _possible(value: int) -> int:
-    if value > 100:
-        raise error("the engine", expected="at most 100", found=str(value))
-    return value
-
-
 class Kind(Strict):
     even: Annotated[int, AfterValidator(_even)] = 0
     small: Annotated[int, AfterValidator(_small)] = 0
-    possible: Annotated[int, AfterValidator(_possible)] = 0
 
 
 def test_a_validator_may_refuse_in_its_own_words():
@@ -100,4 +92,3 @@ def test_a_validator_may_refuse_in_its_own_words():
         "f:1 even: expected an even number, found 3",
         "f:2 small: expected at most ten, found 11. Take ten.",
     ]
-    assert problems(Kind, "possible: 101") == ["the engine: expected at most 100, found 101"]

@@ -12,7 +12,7 @@ from kit.oracle import shared
 from wlgen.encodings import Framing, Message
 from wlgen.plan.rows import MessagePlan, RowPlan, Segment
 from wlgen.verify.sharing import Sharing
-from wlgen.workload.manifest import Bound
+from wlgen.workload.bounds import UNBOUNDED
 from wlgen.workload.rows import Finding, Row
 
 HEAD = [9, 9]
@@ -37,7 +37,7 @@ def plan_of(name: str, group: str, shared_len: int, prompt_len: int) -> RowPlan:
         output_len=1,
         passage_len=1,
         task=0,
-        bound=Bound(),
+        bound=UNBOUNDED,
     )
 
 

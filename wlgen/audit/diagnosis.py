@@ -12,7 +12,6 @@ from wlgen.audit.remedies import FRAMINGS, OTHER_FRAMING, REMEDIES
 from wlgen.cache.rule import CacheRule
 from wlgen.pages import floor_to
 from wlgen.readers import Result
-from wlgen.workload.manifest import Bound
 
 LISTED_RANKS = 16
 PATTERN = 2  # one row alone shows no pattern
@@ -72,8 +71,8 @@ def diagnose(pairs: Sequence[Pair], rule: CacheRule) -> list[Diagnosis]:
         *_not_observed(sent),
         *_other_rank(sent),
         *(() if framing else _above(seen, first)),  # other prompts than planned: their hits say nothing
-        *_unprimed([s for s in seen if s.row.bound == Bound()]),
-        *_short([s for s in seen if s.row.bound != Bound()], rule),
+        *_unprimed([s for s in seen if s.row.bound.cold]),
+        *_short([s for s in seen if not s.row.bound.cold], rule),
     ]
 
 

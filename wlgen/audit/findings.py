@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from wlgen.readers import Result
-from wlgen.workload.manifest import Bound
+from wlgen.workload.bounds import UNBOUNDED, Bound
 from wlgen.workload.rows import Finding, Row
 from wlgen.workload.splits import Split
 
@@ -48,13 +48,13 @@ class Promised:
     round: int = 0
     request_class: str | None = None
     cached_len_recorded: int | None = None
-    bound: Bound = field(default_factory=Bound)
+    bound: Bound = UNBOUNDED
 
     @classmethod
     def of(cls, row: Row, bound: Bound | None = None) -> Promised:
         """Return the promises of a row."""
         names = (name for name in cls.__dataclass_fields__ if name != "bound")
-        return cls(bound=bound or Bound(), **{name: getattr(row, name) for name in names})
+        return cls(bound=bound or UNBOUNDED, **{name: getattr(row, name) for name in names})
 
     def equals(self, cached: int) -> bool:
         """Return whether cached tokens are as planned.

@@ -11,7 +11,8 @@ from wlgen.audit.findings import Promised
 from wlgen.audit.run_figures import Figures, Timeline
 from wlgen.errors import Problem
 from wlgen.readers import Result
-from wlgen.workload.manifest import Bound, Promises
+from wlgen.workload.bounds import Bound
+from wlgen.workload.manifest import Promises
 from wlgen.workload.rows import Finding
 from wlgen.workload.splits import MEASURED, Split
 

@@ -78,7 +78,6 @@ def _findings(outcome: Outcome) -> list[str]:
 
 def _client(workload: Workload) -> str:
     # Both pin each row to its rank and keep cached tokens; AISBench sends one user message a request.
-    asked = workload.manifest.spec["requests"]
-    classes = asked if isinstance(asked, list) else [asked]
+    classes = workload.manifest.classes
     several = any(of.get("session") or of.get("prefix", {}).get("message") == "system" for of in classes)
     return "aiperf" if several else "aisbench"

@@ -83,8 +83,7 @@ _ORDER = """
 
 
 def _order(target: Target) -> str:
-    asked = target.manifest.spec["requests"]
-    classes = asked if isinstance(asked, list) else [asked]
+    classes = target.manifest.classes
     builds = any({"session", "trace"} & of.keys() or of.get("cached", {}).get("cold") for of in classes)
     return _ORDER if builds else ""
 

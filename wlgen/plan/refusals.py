@@ -12,16 +12,15 @@ from numpy.typing import NDArray
 
 from wlgen.cache.rule import CacheRule
 from wlgen.errors import WlgenError, error
-from wlgen.pages import percent
+from wlgen.pages import least_tokens, percent
 from wlgen.plan.request_class import RequestClass
 from wlgen.plan.rows import row_id
 from wlgen.plan.table import Table, spread
 from wlgen.spec.model import Spec
-from wlgen.workload.manifest import Bound
+from wlgen.workload.bounds import Bound
 from wlgen.workload.splits import Split
 
 Ints = NDArray[np.int64]
-TOLERANCE = 0.005  # of an aggregate, where the spec names none
 TRIES = 8  # of a ratio, until it is reached
 SHOWN = 3  # rows named in a message
 
@@ -173,7 +172,7 @@ def _aggregate_missed(spec: Spec, of: RequestClass, table: Table, mine: Ints) ->
     prompts = table.body_len[mine] + of.framing.tokens
     reached, whole = int(table.cached_len[mine].sum()), int(prompts.sum())
     asked = float(cached.aggregate or 0)
-    tolerance = float(cached.tolerance) if cached.tolerance is not None else TOLERANCE
+    tolerance = float(cached.tolerance)
     if abs(reached / whole - asked) <= tolerance:
         return None
     pairs = zip(table.body_len[mine].tolist(), table.output_len[mine].tolist(), strict=True)
@@ -226,6 +225,10 @@ def _inexact(spec: Spec, of: RequestClass, room: Room, prompt_len: int) -> Wlgen
     return error(spec.at(*of.path, "cached"), expected=expected, found=found, remedy=remedy)
 
 
+def _by_ratio(bound: Bound, prompt_len: int) -> int:
+    return 0 if bound.min_ratio is None else least_tokens(bound.min_ratio, prompt_len)
+
+
 def _ratio(bound: Bound) -> str:
     return f"at least {float(bound.min_ratio or 0) * 100:g} %"
 
@@ -236,7 +239,7 @@ def _out_of_reach(spec: Spec, of: RequestClass, room: Room, prompt_len: int, out
     reached, works = room.most_cached(prompt_len), room.nearest_fit(prompt_len)
     ratio = reached * 10000 // prompt_len
     remedies = []
-    if bound.tokens is not None and reached >= Bound(min_ratio=bound.min_ratio).least(prompt_len):
+    if bound.tokens is not None and reached >= _by_ratio(bound, prompt_len):
         remedies += [f"tokens: {reached}"] if reached else []
     elif bound.tokens is None and ratio:
         remedies.append(f"min_ratio: {ratio / 10000}")

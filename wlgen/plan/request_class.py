@@ -8,9 +8,10 @@ from functools import cached_property
 
 from wlgen.cache.rule import CacheRule
 from wlgen.encodings import Framing
-from wlgen.spec.model import Level, Requests
+from wlgen.spec.model import Requests
+from wlgen.spec.prefix import Level
 from wlgen.strict.problems import KeyPath
-from wlgen.workload.manifest import Bound
+from wlgen.workload.bounds import Bound
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: what it derives is asked for by every row, and kept
@@ -54,8 +55,7 @@ class RequestClass:
     @cached_property
     def bound(self) -> Bound:
         """What each check and formal row must find cached."""
-        cached = self.requests.cached
-        return Bound(min_ratio=cached.min_ratio, tokens=cached.tokens, max_tokens=cached.max_tokens)
+        return self.requests.cached
 
     @cached_property
     def offset(self) -> int:

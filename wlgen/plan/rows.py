@@ -15,7 +15,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 from wlgen.encodings import Framing
 from wlgen.spec.model import Spec
 from wlgen.streams import Coordinates
-from wlgen.workload.manifest import Bound, Promises
+from wlgen.workload.bounds import Bound
+from wlgen.workload.manifest import Promises
 from wlgen.workload.splits import BY_NAME, SPLITS, Split, in_order
 
 File: TypeAlias = tuple[Split, int, int]

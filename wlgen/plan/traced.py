@@ -26,9 +26,10 @@ from wlgen.pages import ceil_to
 from wlgen.plan.predict import Predictor
 from wlgen.plan.rows import MessagePlan, RowPlan, Segment, row_id, sibling
 from wlgen.spec.inputs import own_name
-from wlgen.spec.model import Spec, Tokens, Trace
+from wlgen.spec.model import Spec, Trace
 from wlgen.strict.model import Strict
-from wlgen.workload.manifest import Bound, Promises
+from wlgen.workload.bounds import UNBOUNDED, Tokens
+from wlgen.workload.manifest import Promises
 from wlgen.workload.splits import Split
 
 MOST_PROBLEMS = 20
@@ -58,7 +59,7 @@ class TraceRows:
     @cached_property
     def lines(self) -> list[TraceRow]:
         """The rows of the trace that the spec takes."""
-        trace, total = self._spec.trace, self._spec.splits.formal.total or 0
+        trace, total = self._spec.trace, self._spec.splits.formal.total
         if trace is None:
             return []
         content = self._spec.inputs[trace.path]
@@ -108,7 +109,7 @@ class TraceRows:
             timestamp_ms=line.timestamp_ms,
             passage_len=line.output_len,
             task=0,
-            bound=Bound(),
+            bound=UNBOUNDED,
         )
 
     def _segments(self, line: TraceRow, round_: int) -> tuple[Segment, ...]:

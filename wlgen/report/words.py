@@ -10,7 +10,7 @@ from wlgen.audit.findings import MEANING, NOT_OBSERVED
 from wlgen.audit.model import Audit, CachedRatio, RowOutcome, Summary
 from wlgen.audit.run_figures import MEMBERS_FLOOR, SECONDS_FLOOR, Figures, Spread
 from wlgen.pages import percent
-from wlgen.workload.manifest import Bound
+from wlgen.workload.bounds import UNBOUNDED, Bound
 from wlgen.workload.rows import Finding
 
 WINDOWS = {"whole": "whole run", "stable_v1": "AISBench stable V1", "stable_v2": "AISBench stable V2"}
@@ -56,7 +56,7 @@ def _limit(audit: Audit) -> str:
     """Return how the configured ratio bounds the requests."""
     if len(audit.classes) > 1:
         return "mean of classes"
-    bound = audit.classes[0].bound if audit.classes else Bound()
+    bound = audit.classes[0].bound if audit.classes else UNBOUNDED
     if bound.aggregate is not None:
         return "on aggregate"
     if audit.classes and asked(bound) == AS_PLANNED:

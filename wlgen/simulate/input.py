@@ -18,7 +18,7 @@ from wlgen.encodings import Encoding
 from wlgen.errors import error
 from wlgen.simulate.request_lines import read_requests
 from wlgen.streams import order, permutation
-from wlgen.workload.manifest import Bound
+from wlgen.workload.bounds import Bound
 from wlgen.workload.opened import Workload
 from wlgen.workload.rows import Row
 from wlgen.workload.splits import MEASURED, in_order

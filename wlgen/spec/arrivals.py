@@ -6,38 +6,60 @@ from collections.abc import Iterator
 from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import accumulate, islice, pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from wlgen.errors import error
-from wlgen.spec.lengths import Column
+from wlgen.spec.inputs import own_name
+from wlgen.spec.lengths import MOST_ROWS, Column
 from wlgen.streams import Coordinates, part, words
-from wlgen.strict.model import Strict, refusal
+from wlgen.strict.model import Strict, key, refusal
 
+MOST_MS = 10**12  # 32 years
+Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+Milliseconds = Annotated[int, Field(ge=1, le=MOST_MS)]
 Rate = Annotated[float | int, Field(gt=0, le=10**6)]
 _DECIMAL = Context(prec=20)  # its ln and sqrt are correctly rounded, so the same everywhere
 
 
 class Bursts(Strict):
-    """`size` rows at once, every `every_ms` milliseconds."""
+    """Rows that arrive in bursts."""
 
-    size: Annotated[int, Field(ge=1)]
-    every_ms: Annotated[int, Field(ge=1)]
+    size: Rows = key("Rows that arrive at the same moment.", unit="rows", example="8")
+    every_ms: Milliseconds = key("From one burst to the next.", unit="milliseconds", example="1000")
+
+
+class TimeColumn(Column):
+    """A column of times in milliseconds, none before the one above it."""
+
+    least: ClassVar[int] = 0
 
 
 class Arrivals(Strict):
-    """rate: rows a second, spaced by `process`; or bursts; or milliseconds, the column of a file (`times`).
+    """When the rows of a round are sent: at a rate, in bursts, or at the times of a file's column."""
 
-    burstiness: the shape of the gamma process; 1 is Poisson, less is burstier.
-    """
-
-    rate: Rate | None = None
-    process: Literal["constant", "poisson", "gamma"] = "constant"
-    burstiness: Annotated[float | int, Field(gt=0, le=1000)] | None = None
-    bursts: Bursts | None = None
-    column: Column | None = None
-    times: list[int] | None = Field(default=None, exclude=True)
+    rate: Rate | None = key(
+        "Rows a second, all ranks together.", unit="rows/second", example="10", default=None
+    )
+    process: Literal["constant", "poisson", "gamma"] = key(
+        "How rows at a rate are spaced: evenly, or at random as in a Poisson or gamma process.",
+        example="poisson",
+        default="constant",
+    )
+    burstiness: Annotated[float | int, Field(gt=0, le=1000)] | None = key(
+        "The shape of the gamma process: 1 is Poisson, less is burstier. Only with process: gamma.",
+        example="0.5",
+        default=None,
+    )
+    bursts: Bursts | None = key(
+        "Rows that arrive together, burst after burst.", example="{size: 8, every_ms: 1000}", default=None
+    )
+    column: TimeColumn | None = key(
+        "A column of a CSV or JSONL file with the time of each row, in milliseconds.",
+        example="{path: times.csv, column: ms}",
+        default=None,
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -53,12 +75,12 @@ class Arrivals(Strict):
 
 
 def timestamps(arrivals: Arrivals, stream: Coordinates, count: int) -> list[int]:
-    """Return `count` times in milliseconds, never falling; those of fewer are the start of those of more.
+    """Return the first `count` arrival times in milliseconds, each at least the one before it.
 
-    A column has been read before, into `times`. WlgenError where it has too few times, or falling ones.
+    The first 320 of 640 times are the 320 times. WlgenError where a column has too few, or falling ones.
     """
     if arrivals.column:
-        return _from_column(arrivals.column.path, arrivals.times or [], count)
+        return _from_column(arrivals.column, count)
     if arrivals.bursts:
         return [i // arrivals.bursts.size * arrivals.bursts.every_ms for i in range(count)]
     gap = Fraction(1000) / Fraction(str(arrivals.rate))
@@ -71,11 +93,12 @@ def timestamps(arrivals: Arrivals, stream: Coordinates, count: int) -> list[int]
     return [int(time) for time in islice(ends, count)]
 
 
-def _from_column(path: str, times: list[int], count: int) -> list[int]:
+def _from_column(column: Column, count: int) -> list[int]:
+    times = column.numbers
     found = f"{len(times)} times" if len(times) < count else "falling times"
     if len(times) < count or any(b < a for a, b in pairwise(times)):
         expected = f"{count} times in milliseconds, none before the one above it"
-        raise error(path, expected=expected, found=found)
+        raise error(own_name(column.path), expected=expected, found=found)
     return [time - times[0] for time in times[:count]]
 
 

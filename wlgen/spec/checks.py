@@ -8,8 +8,11 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from wlgen.pages import ceil_to, floor_to
-from wlgen.spec.model import Cached, FormalSplit, Prefix, Ranks, SeedSplit, Session
+from wlgen.spec.model import Ranks, Session
+from wlgen.spec.prefix import Prefix
+from wlgen.spec.splits import FormalSplit, SeedSplit
 from wlgen.strict.problems import KeyPath, Problems
+from wlgen.workload.bounds import Bound
 
 T = TypeVar("T")
 
@@ -19,6 +22,7 @@ def check(value: dict[str, Any], problems: Problems) -> None:
     classes = list(_classes(value))
     if not classes:
         return
+    _check_names(classes, problems)
     _check_seeds(value, classes, problems)
     formal = _valid(TypeAdapter(FormalSplit), value_at(value, ("splits", "formal")))
     ranks = _valid(TypeAdapter[int](Ranks), value_at(value, ("dp_ranks",), 1))
@@ -61,13 +65,29 @@ def _valid(adapter: TypeAdapter[T], value: object) -> T | None:
         return None
 
 
+def _check_names(classes: list[tuple[KeyPath, dict[str, Any]]], problems: Problems) -> None:
+    """Check that each class of a list has a name, and that an only class has no name and no share."""
+    for path, of in classes:
+        several = len(path) > 1
+        if several and "name" not in of:
+            remedy = "Add it, for example `name: cold`."
+            problems.add((*path, "name"), expected="the key name", found="no such key", remedy=remedy)
+        for key in () if several else ("name", "weight", "count"):
+            if key in of:
+                expected, remedy = (
+                    f"{key} only in a list of classes",
+                    "Delete it, or write a list of classes.",
+                )
+                problems.add((*path, key), expected=expected, found="one class", remedy=remedy)
+
+
 def _check_seeds(
     value: dict[str, Any], classes: list[tuple[KeyPath, dict[str, Any]]], problems: Problems
 ) -> None:
     """Check that a warm set has a seed a rank at least, others none, and that a cold set is all cold."""
     path = ("splits", "seed")
     asked = value_at(value, path, {})
-    every = [_valid(TypeAdapter(Cached), of.get("cached")) for _, of in classes]
+    every = [_valid(TypeAdapter(Bound), of.get("cached")) for _, of in classes]
     seed = _valid(TypeAdapter(SeedSplit), {"per_rank": 0} if asked is None else asked)
     bounds = [cached for cached in every if cached is not None]
     if len(bounds) < len(every) or seed is None:

@@ -1,22 +1,31 @@
 """Inputs: the files that a spec names, read with it, and kept inside the built set.
 
-A manifest names them by their path in the set and their sha256, so that a set can be proved where the files
-are not, and is no longer taken as unchanged where they have changed.
+A built set holds a copy of each file as inputs/<8 digits of its sha256>-<its name>, and its manifest holds
+the whole sha256. So a set is proved on a machine that lacks the files, and a file that has changed since
+makes `wlgen build` build the set anew. Example: lens.csv becomes inputs/9f86d081-lens.csv.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from wlgen.errors import WlgenError, error
-from wlgen.spec.lengths import Column, Distribution, column_values
-from wlgen.spec.model import Trace
-from wlgen.strict.problems import KeyPath, Problems
+from wlgen.errors import WlgenError
+from wlgen.strict.model import refusal
 
 FOLDER = "inputs"
 MOST_BYTES = 1 << 30
+
+
+class Kept(NamedTuple):
+    """A file that was read: its path inside the built set, its SHA-256 in hex, its bytes."""
+
+    path: str
+    sha256: str
+    content: bytes
 
 
 def own_name(kept: str) -> str:
@@ -24,56 +33,57 @@ def own_name(kept: str) -> str:
     return kept.partition("-")[2] if kept.startswith(f"{FOLDER}/") else kept
 
 
+def expanded(path: str) -> str:
+    """Return a person's path with ~ and $VARIABLES replaced; a variable that is not set stays as written."""
+    return os.path.expandvars(Path(path).expanduser())
+
+
 class Inputs:
-    """Reads the files of one spec, whose paths are relative to its folder; problems are added, not raised."""
+    """Reads the files of one spec while its models are validated: it is their validation context.
 
-    def __init__(self, problems: Problems) -> None:
-        self._problems = problems
-        self._folder = Path(problems.places.source).parent
+    folder: where relative paths begin. kept: the bytes of each file that was read, by its path in the set.
+    failures: what is wrong inside of a file, with the file's own lines.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self.kept: dict[str, bytes] = {}
+        self.failures: list[WlgenError] = []
 
-    def numbers(self, column: Column, path: KeyPath, content: dict[str, Any], *, least: int = 1) -> list[int]:
-        """Return a column's numbers, and write where the file is kept into the spec's content."""
-        data = self._take(column.path, (*path, "column"), content["column"], column.sha256)
+    def take(self, name: str, sha256: str | None) -> Kept:
+        """Read a file and keep it. A file that is not there, or has another sha256, refuses the value."""
+        content = self._content(name)
+        found = hashlib.sha256(content).hexdigest()
+        if sha256 not in (None, found):
+            raise refusal(expected=f"{name} of sha256 {sha256}", found=found)
+        # The name of a file that comes from a manifest has its hash in front already.
+        path = f"{FOLDER}/{found[:8]}-{Path(name).name.removeprefix(f'{found[:8]}-')}"
+        self.kept[path] = content
+        return Kept(path, found, content)
+
+    def numbers(self, read: Callable[[], list[int]]) -> list[int]:
+        """Return what `read` finds in a file; a failure of it is kept, so that other keys are checked too."""
         try:
-            return column_values(column, data, least=least) if data else [least]
+            return read()
         except WlgenError as failure:
-            self._problems.take((*path, "column"), failure)
-            return [least]
+            self.failures.append(failure)
+            return []
 
-    def length(self, length: int | Distribution, path: KeyPath, content: Any) -> int | Distribution:
-        """Return a length with the values of its column beside it."""
-        if isinstance(length, int) or length.column is None:
-            return length
-        return length.model_copy(update={"values": self.numbers(length.column, path, content)})
-
-    def trace(self, trace: Trace, path: KeyPath, content: dict[str, Any]) -> Trace:
-        """Return a trace by the path under which it is kept."""
-        self._take(trace.path, path, content, trace.sha256)
-        return trace.model_copy(update={"path": content["path"]})
-
-    def _take(self, name: str, path: KeyPath, content: dict[str, Any], sha256: str | None) -> bytes:
-        """Return a file's bytes, keep them, and write its new path and its hash into the content."""
-        file = self._folder / name
-        place = self._problems.places.at(path)
+    def _content(self, name: str) -> bytes:
+        kept = name.startswith(f"{FOLDER}/")
+        file = self._folder / (name if kept else expanded(name))
         try:
-            if file.exists() and not file.is_file():  # /dev/zero has no end
-                raise error(place, expected="a file", found=f"{file}, which is none")
-            if file.stat().st_size > MOST_BYTES:
-                raise error(place, expected=f"a file of at most {MOST_BYTES} bytes", found=str(file))
-            data = file.read_bytes()
-            found = hashlib.sha256(data).hexdigest()
-            if sha256 not in (None, found):
-                raise error(place, expected=f"{name} of sha256 {sha256}", found=found)
+            file_or_none = (
+                file.is_file() or not file.exists()
+            )  # /dev/zero is there, is no file, and has no end
+            fits = file_or_none and file.stat().st_size <= MOST_BYTES
+            content = file.read_bytes() if fits else b""
         except (OSError, ValueError) as failure:  # ValueError: a name with a null byte
             found = getattr(failure, "strerror", None) or str(failure)
-            self._problems.add(path, expected=f"a file at {file}", found=found)
-            return b""
-        except WlgenError as failure:
-            self._problems.take(path, failure)
-            return b""
-        # A name that has the hash is that of a file kept before; no spec names a place outside of its set.
-        kept = f"{FOLDER}/{found[:8]}-{Path(name).name.removeprefix(f'{found[:8]}-')}"
-        self.kept[kept] = data
-        content |= {"path": kept, "sha256": found}
-        return data
+            remedy = "Set the variable, or write the path out." if "$" in str(file) else ""
+            raise refusal(expected=f"a file at {file}", found=found, remedy=remedy) from failure
+        if not file_or_none:
+            raise refusal(expected="a file", found=f"{file}, which is none")
+        if not fits:
+            raise refusal(expected=f"a file of at most {MOST_BYTES} bytes", found=str(file))
+        return content

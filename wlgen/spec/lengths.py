@@ -5,32 +5,34 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationInfo, model_validator
 
 from wlgen.errors import error
+from wlgen.spec.inputs import Inputs
 from wlgen.spec.popularity import Weight, chosen
 from wlgen.streams import Coordinates, below, part, words
-from wlgen.strict.model import Strict, refusal
+from wlgen.strict.model import Strict, key, refusal
+from wlgen.workload.bounds import Tokens
 
-Tokens = Annotated[int, Field(ge=1, le=2**31)]
 Lengths = NDArray[np.int64]
 UNIFORMS = 12  # whose sum less 6 has mean 0 and variance 1
 TRIES = 64  # draws of a truncated normal before its mean is taken
+MOST_ROWS = 10**7  # of a spec: their plan fits in memory
 MOST_DIGITS = 16  # of a number in a column: int() of thousands of them raises
 
 
 class Normal(Strict):
-    """A normal distribution, truncated: draws outside min to max are drawn again."""
+    """A normal distribution between min and max: a draw outside of them is drawn again."""
 
-    mean: Tokens
-    stddev: Tokens
-    min: Tokens
-    max: Tokens
+    mean: Tokens = key("The mean before min and max cut the tails off.", unit="tokens", example="4096")
+    stddev: Tokens = key("The standard deviation.", unit="tokens", example="1024")
+    min: Tokens = key("The least length that is drawn.", unit="tokens", example="512")
+    max: Tokens = key("The greatest length that is drawn.", unit="tokens", example="8192")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -41,11 +43,13 @@ class Normal(Strict):
 
 
 class Bin(Strict):
-    """Lengths from `low` to `high`, both included, with a count as weight."""
+    """Lengths from low to high, both included, all equally likely."""
 
-    low: Tokens
-    high: Tokens
-    count: Weight
+    low: Tokens = key("The least length of the bin.", unit="tokens", example="1024")
+    high: Tokens = key("The greatest length of the bin.", unit="tokens", example="2047")
+    count: Weight = key(
+        "How often a length falls into the bin, beside the other bins' counts.", example="120"
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -55,26 +59,76 @@ class Bin(Strict):
 
 
 class Column(Strict):
-    """A column of a CSV or JSONL file, a number a row, taken in order and again from the start.
+    """A column of a CSV or JSONL file: a number for each row, taken in order, and from the start again."""
 
-    sha256: of the file, which a manifest keeps.
-    """
+    least: ClassVar[int] = 1
 
-    path: Annotated[str, Field(min_length=1)]
-    column: str
-    sha256: str | None = None
+    path: Annotated[str, Field(min_length=1)] = key(
+        "The file, relative to the spec. ~ and $VARIABLES are expanded. The built set keeps a copy.",
+        example="lengths.csv",
+    )
+    column: str = key(
+        "The column's name: of the CSV's first line, or the key of a JSONL line.", example="tokens"
+    )
+    sha256: str | None = key(
+        "The file's SHA-256 in hex. A manifest holds it; in a spec it makes a changed file an error.",
+        example="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        default=None,
+    )
+    _numbers: list[int] = PrivateAttr(default_factory=list)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The column's numbers, read with the spec."""
+        return self._numbers
+
+    @model_validator(mode="after")
+    def _read(self, info: ValidationInfo) -> Self:
+        inputs: Inputs | None = info.context
+        if inputs is None:  # a part of a spec, checked by itself
+            return self
+        kept = inputs.take(self.path, self.sha256)
+        column = self.model_copy(update={"path": kept.path, "sha256": kept.sha256})
+        column._numbers = inputs.numbers(lambda: column_values(self, kept.content))  # noqa: SLF001 (its own)
+        return column
 
 
 class Distribution(Strict):
-    """One distribution of lengths; `weights` goes with `choice`."""
+    """Lengths that differ from row to row: one of uniform, normal, choice, histogram, values, column."""
 
-    uniform: Annotated[list[Tokens], Field(min_length=2, max_length=2)] | None = None
-    normal: Normal | None = None
-    choice: Annotated[list[Tokens], Field(min_length=1)] | None = None
-    weights: list[Weight] | None = None
-    histogram: Annotated[list[Bin], Field(min_length=1)] | None = None
-    values: Annotated[list[Tokens], Field(min_length=1)] | None = None
-    column: Column | None = None
+    uniform: Annotated[list[Tokens], Field(min_length=2, max_length=2)] | None = key(
+        "[least, most]: every length between the two, both included, is equally likely.",
+        unit="tokens",
+        example="[1024, 4096]",
+        default=None,
+    )
+    normal: Normal | None = key(
+        "A normal distribution, cut at min and max.",
+        example="{mean: 4096, stddev: 1024, min: 512, max: 8192}",
+        default=None,
+    )
+    choice: Annotated[list[Tokens], Field(min_length=1)] | None = key(
+        "One of these lengths, drawn anew for each row.", unit="tokens", example="[1024, 8192]", default=None
+    )
+    weights: list[Weight] | None = key(
+        "How often each length of choice is drawn; all alike where left out.", example="[3, 1]", default=None
+    )
+    histogram: Annotated[list[Bin], Field(min_length=1)] | None = key(
+        "Bins of lengths, each with a count as its weight.",
+        example="[{low: 1, high: 1023, count: 70}, {low: 1024, high: 2047, count: 30}]",
+        default=None,
+    )
+    values: Annotated[list[Tokens], Field(min_length=1)] | None = key(
+        "The length of each row, in order, and from the start again.",
+        unit="tokens",
+        example="[300, 250, 400]",
+        default=None,
+    )
+    column: Column | None = key(
+        "The length of each row from a column of a CSV or JSONL file.",
+        example="{path: lengths.csv, column: tokens}",
+        default=None,
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -91,6 +145,11 @@ class Distribution(Strict):
         if self.histogram is not None and not sum(b.count for b in self.histogram):
             raise refusal(expected="bins of which one has a count above 0", found="none", key="histogram")
         return self
+
+    @property
+    def listed(self) -> list[int]:
+        """The lengths that stand in the spec or in a file, [] where they are drawn."""
+        return self.column.numbers if self.column else self.values or []
 
     def _check_weights(self, weights: list[float]) -> None:
         if self.choice is None or len(weights) != len(self.choice):
@@ -113,10 +172,7 @@ Length: TypeAlias = Annotated[
 
 
 def draw(length: int | Distribution, stream: Coordinates, count: int) -> Lengths:
-    """Return `count` lengths, shape (count,): those of fewer are the start of those of more.
-
-    A column has been read before: its values stand beside it.
-    """
+    """Return the first `count` lengths, shape (count,). The first 320 of 640 lengths are the 320 lengths."""
     if isinstance(length, int):
         return np.full(count, length, dtype=np.int64)
     if length.normal:
@@ -124,8 +180,8 @@ def draw(length: int | Distribution, stream: Coordinates, count: int) -> Lengths
     if length.choice:
         weights = length.weights or [1] * len(length.choice)
         return np.array(length.choice, dtype=np.int64)[chosen(weights, words(stream, count))]
-    if length.values:
-        return np.resize(np.array(length.values, dtype=np.int64), count)
+    if listed := length.listed:
+        return np.resize(np.array(listed, dtype=np.int64), count)
     low, high = length.uniform or (0, 0)
     bins = length.histogram or [Bin(low=low, high=high, count=1)]
     which = chosen([b.count for b in bins], words(part(stream, "bin"), count))
@@ -140,7 +196,7 @@ def longest(length: int | Distribution) -> int:
         return length
     if length.normal:
         return length.normal.max
-    ends = [*(length.uniform or ()), *(length.choice or ()), *(length.values or ())]
+    ends = [*(length.uniform or ()), *(length.choice or ()), *length.listed]
     ends += [b.high for b in length.histogram or ()]
     return int(max(ends))
 
@@ -162,8 +218,8 @@ def describe(lengths: Lengths) -> dict[str, Any]:
     }
 
 
-def column_values(column: Column, content: bytes, *, least: int = 1) -> list[int]:
-    """Return the whole numbers in a column of a file's content; WlgenError names a line without one."""
+def column_values(column: Column, content: bytes) -> list[int]:
+    """Return the whole numbers in a column of a file; WlgenError names the first line without one."""
     rows = _json_rows if column.path.endswith((".jsonl", ".json")) else _csv_rows
     values = []
     try:
@@ -172,7 +228,7 @@ def column_values(column: Column, content: bytes, *, least: int = 1) -> list[int
                 known = ", ".join(map(str, row)) or "none"
                 expected = f"the column {column.column}"
                 raise error(f"{column.path}:{line}", expected=expected, found=f"the columns {known}")
-            values.append(_whole(row[column.column], f"{column.path}:{line} {column.column}", least))
+            values.append(_whole(row[column.column], f"{column.path}:{line} {column.column}", column.least))
     except (UnicodeDecodeError, csv.Error) as failure:
         raise error(column.path, expected="a CSV or JSONL file", found=str(failure)) from failure
     if not values:

@@ -8,7 +8,7 @@ from typing import Any
 from wlgen import cache_rules, registry
 from wlgen.cache.rule import CacheRule
 from wlgen.errors import error
-from wlgen.spec.model import EngineNumbers
+from wlgen.spec.kinds import EngineNumbers
 from wlgen.strict.problems import Places, Problems
 from wlgen.strict.validate import validate
 

@@ -6,10 +6,11 @@ import re
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from wlgen.errors import WlgenError
 from wlgen.registry import nearest
+from wlgen.strict.model import keys_of
 from wlgen.strict.numbers import number_remedy
 from wlgen.strict.problems import KeyPath, Problems, clip
 
@@ -31,32 +32,34 @@ _EXPECTED = {
 _PER_CENT = 100
 
 
-def validate(model: type[M], value: object, path: KeyPath, problems: Problems) -> M | None:
-    """Return the model of the value at `path`, or None once each of its problems is added."""
+def validate(
+    model: type[M], value: object, path: KeyPath, problems: Problems, *, context: object = None
+) -> M | None:
+    """Return the model of the value at `path`, or None once each of its problems is added.
+
+    context: what the model's validators may ask for, such as the files that a spec names.
+    """
     try:
-        return model.model_validate(value)
+        return model.model_validate(value, context=context)
     except ValidationError as failure:
         details = failure.errors(include_url=False)
-    except WlgenError as failure:  # from a kind's own validator
-        problems.take(path, failure)
-        return None
     located = [(_location(value, detail), detail) for detail in details]
     meant: set[KeyPath] = set()  # missing keys that an unknown one was meant to be: one mistake, said once
     wrong: dict[KeyPath, list[ErrorDetails]] = {}
     for loc, detail in located:
         if detail["type"] == "extra_forbidden":
-            meant.add(_add_unknown(model, path, loc, problems))
+            meant.add(_add_unknown(model, value, path, loc, problems))
         elif detail["type"] != "missing":
             wrong.setdefault(loc, []).append(detail)
     for loc, detail in located:
         if detail["type"] == "missing" and loc not in meant:
-            example = _example(model, loc)
+            example = _example(model, value, loc)
             remedy = f"Add it, for example {example}." if example else ""
             problems.add((*path, *loc), expected=f"the key {loc[-1]}", found="no such key", remedy=remedy)
     for loc, alternatives in wrong.items():
         # A mapping that fails inside is no whole number either, but that is not what is wrong with it.
         if not any(other[: len(loc)] == loc != other for other, _ in located):
-            _add_wrong(alternatives, _example(model, loc), (*path, *loc), problems)
+            _add_wrong(alternatives, _example(model, value, loc), (*path, *loc), problems)
     return None
 
 
@@ -71,10 +74,12 @@ def _location(value: Any, detail: ErrorDetails) -> KeyPath:
     return (*keys, detail["loc"][-1]) if detail["type"] == "missing" else tuple(keys)
 
 
-def _add_unknown(model: type[BaseModel], path: KeyPath, loc: KeyPath, problems: Problems) -> KeyPath:
+def _add_unknown(
+    model: type[BaseModel], value: object, path: KeyPath, loc: KeyPath, problems: Problems
+) -> KeyPath:
     """Add the unknown key and return where the key that was meant stands."""
     *around, key = loc
-    known = list(_model_at(model, tuple(around)).model_fields)
+    known = list(keys_of(_model_at(model, value, tuple(around))))
     remedy = nearest(str(key).lower().replace("-", "_"), known)
     if not remedy and (home := _home(model, str(key))):
         remedy = f"It belongs under {home}."
@@ -105,34 +110,42 @@ def _expected(detail: ErrorDetails) -> str:
     return detail["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
 
 
-def _example(model: type[BaseModel], loc: KeyPath) -> str:
+def _example(model: type[BaseModel], value: object, loc: KeyPath) -> str:
     """Return the key at `loc` with the example of its field, or ''."""
     if not loc:
         return ""
-    field = _model_at(model, loc[:-1]).model_fields.get(str(loc[-1]))
+    field = keys_of(_model_at(model, value, loc[:-1])).get(str(loc[-1]))
     return f"`{loc[-1]}: {field.examples[0]}`" if field and field.examples else ""
 
 
-def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel]:
+def _model_at(model: type[BaseModel], value: Any, path: KeyPath) -> type[BaseModel]:
     """Return the model that holds the keys at `path` inside a value of `model`."""
     for key in path:
-        if key in model.model_fields:
-            model = _inner(model.model_fields[str(key)].annotation) or model
+        inside = key in value if isinstance(value, dict) else isinstance(value, list)
+        value = value[key] if inside else None
+        field = keys_of(model).get(str(key))
+        if field is not None:
+            model = _inner(field, value) or model
     return model
 
 
-def _inner(annotation: Any) -> type[BaseModel] | None:
-    """Return the model inside an annotation such as `X | None` or `list[X]`."""
+def _inner(field: FieldInfo, value: Any = None) -> type[BaseModel] | None:
+    """Return the model inside a field such as `X | None`, or that of the kind that a value chooses."""
+    chosen = [mark.model_of(value) for mark in field.metadata if hasattr(mark, "model_of")]
+    return chosen[0] if chosen else _inside(field.annotation)
+
+
+def _inside(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next(filter(None, map(_inner, get_args(annotation))), None)
+    return next(filter(None, map(_inside, get_args(annotation))), None)
 
 
 def _home(model: type[BaseModel], key: str) -> str:
     """Return the key under which `key` is known, or ''."""
-    for name, field in model.model_fields.items():
-        inner = _inner(field.annotation)
-        if inner and key in inner.model_fields:
+    for name, field in keys_of(model).items():
+        inner = _inner(field)
+        if inner and key in keys_of(inner):
             return name
         if inner and (deeper := _home(inner, key)):
             return f"{name}.{deeper}"

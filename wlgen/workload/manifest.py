@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from fractions import Fraction
 from typing import Any, TypeVar
 
 from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.engines import cache_rule
-from wlgen.pages import least_tokens
+from wlgen.workload.bounds import UNBOUNDED, Bound
 from wlgen.workload.rows import json_types
 
 MANIFEST = "manifest.json"
@@ -32,29 +31,6 @@ class Promises:
     configured: float
     aggregate: float
     per_request_min: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """What cached_len of a check or formal row must meet; None means not asked for.
-
-    aggregate: what the formal rows of a class must meet together, within tolerance.
-    """
-
-    min_ratio: Fraction | None = None
-    tokens: int | None = None
-    max_tokens: int | None = None
-    aggregate: Fraction | None = None
-    tolerance: Fraction = Fraction(5, 1000)
-
-    def least(self, prompt_len: int) -> int:
-        """Return the least cached tokens that meet the bound."""
-        by_ratio = 0 if self.min_ratio is None else least_tokens(self.min_ratio, prompt_len)
-        return max(by_ratio, self.tokens or 0)
-
-    def most(self, prompt_len: int) -> int:
-        """Return the most cached tokens that meet the bound."""
-        return prompt_len if self.max_tokens is None else self.max_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,27 +62,23 @@ class Manifest:
         """Data-parallel ranks of the set."""
         return int(self.spec["dp_ranks"])
 
-    def bound_of(self, request_class: str | None) -> Bound:
-        """Return the spec's bound on cached tokens for each check and formal row of a class."""
-        asked = self.spec["requests"]
-        classes = asked if isinstance(asked, list) else [asked]
-        cached = next(of for of in classes if of.get("name") == request_class).get("cached", {})
-        exact = ("min_ratio", "aggregate", "tolerance")
-        return Bound(
-            tokens=cached.get("tokens"),
-            max_tokens=cached.get("max_tokens"),
-            **{key: Fraction(str(cached[key])) for key in exact if cached.get(key) is not None},
-        )
-
     @property
-    def bound(self) -> Bound:
-        """The bound of a spec with one class, no bound for one with several."""
-        return Bound() if isinstance(self.spec["requests"], list) else self.bound_of(None)
+    def classes(self) -> list[Mapping[str, Any]]:
+        """The request classes of the spec, as it keeps them: one mapping each."""
+        asked = self.spec["requests"]
+        return asked if isinstance(asked, list) else [asked]
+
+    def bound_of(self, request_class: str | None) -> Bound:
+        """Return what each check and formal row of a class must find cached; a trace asks for nothing."""
+        asked = next(of for of in self.classes if of.get("name") == request_class).get("cached")
+        return UNBOUNDED if asked is None else Bound.model_validate(asked)
 
 
 def parse_manifest(content: Mapping[str, Any]) -> Manifest:
     """Return the manifest of a decoded manifest.json; KeyError, TypeError or ValueError where it is none."""
     manifest = _typed(Manifest, content)
+    for asked in manifest.classes:
+        manifest.bound_of(asked.get("name"))
     return replace(
         manifest,
         cache=cache_rule(_typed(RuleNumbers, manifest.cache), place="cache.engine"),

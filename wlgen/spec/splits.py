@@ -1,0 +1,91 @@
+"""Splits: how many seeds, checks and formal rows a set has."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from wlgen.spec.lengths import MOST_ROWS
+from wlgen.strict.model import Strict, key, refusal
+from wlgen.workload.bounds import Tokens
+
+Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+RowsOrNone = Annotated[int, Field(ge=0, le=MOST_ROWS)]
+
+
+class SeedSplit(Strict):
+    """Seeds: the requests that prime each shared prefix on each rank before anything is measured."""
+
+    per_rank: RowsOrNone = key("Seeds of each prefix on each rank.", unit="rows", example="1", default=1)
+    shape: Literal["short", "full"] = key(
+        "short: the shared prefix and just enough tokens behind it. full: as long as body_len.",
+        example="full",
+        default="short",
+    )
+
+
+class CheckSplit(Strict):
+    """Checks: rows like the formal ones that prove the primed prefixes, and are not measured."""
+
+    per_rank: RowsOrNone = key("Checks on each rank in each round.", unit="rows", example="1", default=1)
+    output_len: Tokens = key(
+        "Tokens that the server generates for a check.", unit="tokens", example="1", default=1
+    )
+
+
+class TraceFormal(Strict):
+    """Formal rows of a trace."""
+
+    total: Rows | None = key(
+        "Formal rows of all ranks together, in each round. Of a trace: at most so many.",
+        unit="rows",
+        example="640",
+        default=None,
+    )
+
+    def rows(self, dp_ranks: int) -> int:
+        """Return the most formal rows of all ranks."""
+        del dp_ranks
+        return self.total or MOST_ROWS
+
+
+class FormalSplit(TraceFormal):
+    """Formal rows, the measured ones: their number in all, or for each rank."""
+
+    per_rank: Rows | None = key(
+        "Formal rows of each rank, in each round.", unit="rows", example="40", default=None
+    )
+
+    @model_validator(mode="after")
+    def _one_count(self) -> Self:
+        if (self.total is None) == (self.per_rank is None):
+            found = "neither" if self.total is None else "both"
+            remedy = "Write {total: 640}, for example." if self.total is None else "Delete one of them."
+            raise refusal(expected="total or per_rank", found=found, remedy=remedy)
+        return self
+
+    def rows(self, dp_ranks: int) -> int:
+        """Return the formal rows of all ranks."""
+        return self.total or (self.per_rank or 0) * dp_ranks
+
+
+class Splits(Strict):
+    """The three splits of a set whose rows are drawn."""
+
+    seed: SeedSplit | None = key(
+        "Seeds. Left out, a warm set has one for each prefix on each rank, and other sets have none.",
+        example="{per_rank: 1}",
+        default=None,
+    )
+    check: CheckSplit = key("Checks. A cold set has none.", example="{per_rank: 1}", default=CheckSplit())
+    formal: FormalSplit = key("Formal rows.", example="{total: 640}")
+
+
+class TraceSplits(Strict):
+    """The splits of a trace: formal rows alone."""
+
+    seed: ClassVar[None] = None
+    check: ClassVar[CheckSplit] = CheckSplit(per_rank=0)
+
+    formal: TraceFormal = key("Formal rows.", example="{total: 640}", default=TraceFormal())
