@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import orjson
 from kit.rules import made_rule
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import PlainTextResponse
 
 from wlgen.build import build
 from wlgen.build.recall import prompt_ids
@@ -25,10 +25,10 @@ from wlgen.cache.rule import CacheRule
 from wlgen.encodings import deepseek_v4
 from wlgen.rehearse.faults import parse_faults
 from wlgen.rehearse.known import KnownRows
+from wlgen.rehearse.life import Life
 from wlgen.rehearse.serve import listen, web_server
 from wlgen.rehearse.sets import set_encoding
 from wlgen.rehearse.settings import Ids, Settings, TimeModel
-from wlgen.rehearse.simulation import Simulation
 from wlgen.spec import file as spec_file
 from wlgen.workload.opened import Workload, open_workload
 from wlgen.workload.rows import Row
@@ -86,10 +86,10 @@ def _recalled(folder: Path) -> list[tuple[Row, Ids]]:
 
 @dataclass
 class Rehearsal:
-    """A running rehearsal: its URL, its simulation, and each request it got as (path, headers, body)."""
+    """A running rehearsal: its URL, its server's life, and each request it got as (path, headers, body)."""
 
     url: str
-    simulation: Simulation
+    life: Life
     requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
 
     def post(self, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
@@ -130,6 +130,7 @@ def rehearsal(
     port: int = 0,
     hidden: tuple[str, ...] = (),
     loads: bool = False,
+    enable_metrics: bool = True,
     **settings: Any,
 ) -> Iterator[Rehearsal]:
     """Serve a rehearsal of the sets until the block ends.
@@ -145,6 +146,7 @@ def rehearsal(
         rule=rule,
         times=times,
         faults=parse_faults(faults),
+        enable_metrics=enable_metrics,
         **settings,
     )
     with KnownRows() as known:
@@ -152,11 +154,11 @@ def rehearsal(
             for row, ids in _recalled(workload.folder):
                 known.add(row, ids)
         spoken = set_encoding(sets[0]) if sets else encoding()
-        simulation = Simulation(settings=wanted, encoding=spoken, known=known)
+        life = Life(settings=wanted, encoding=spoken, known=known)
         listener = listen("127.0.0.1", port)
-        running = Rehearsal(f"http://127.0.0.1:{listener.getsockname()[1]}", simulation)
-        server = web_server(simulation)
-        served = _hiding(server.config.app, hidden, simulation if loads else None)
+        running = Rehearsal(f"http://127.0.0.1:{listener.getsockname()[1]}", life)
+        server = web_server(life)
+        served = _hiding(server.config.app, hidden if loads else (*hidden, "/v1/loads"))
         server.config.app = _recorded(served, running)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
@@ -170,16 +172,10 @@ def rehearsal(
             listener.close()
 
 
-def _hiding(app, hidden: tuple[str, ...], loads: Simulation | None):
+def _hiding(app, hidden: tuple[str, ...]):
     async def some(scope, receive, send):
-        if scope["path"] in hidden:
-            await PlainTextResponse("Not Found", 404)(scope, receive, send)
-        elif loads and scope["path"] == "/v1/loads":
-            key = "total_prefill_uncached_tokens"
-            rows = [{"dp_rank": rank.index, key: rank.computed} for rank in loads.ranks]
-            await JSONResponse({"loads": rows})(scope, receive, send)
-        else:
-            await app(scope, receive, send)
+        shown = PlainTextResponse("Not Found", 404) if scope["path"] in hidden else app
+        await shown(scope, receive, send)
 
     return some
 

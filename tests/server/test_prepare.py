@@ -268,10 +268,10 @@ def test_a_request_without_an_answer_times_out(warm):
 def test_a_busy_server_is_waited_for_and_then_given_up(name):
     workload = a_set(name)
     with rehearsal(workload) as running:
-        running.simulation.ranks[0].running += 1  # somebody else's request
+        running.life.ranks[0].running += 1  # somebody else's request
         with pytest.raises(WlgenError, match="busy for"):
             prepared(workload, running.url, patience=0.2)
-        running.simulation.ranks[0].running -= 1
+        running.life.ranks[0].running -= 1
         assert prepared(workload, running.url).prepared
 
 
@@ -289,7 +289,7 @@ class Restart:
     """Empties a rehearsal as a restart does once its three seeds have ended."""
 
     def __init__(self, running) -> None:
-        self._ranks = running.simulation.ranks
+        self._ranks = running.life.ranks
         self._ended = 0
 
     def after_seeds(self, done: int, total: int) -> None:
@@ -325,7 +325,7 @@ def test_checks_that_were_not_sent_decide_and_sent_ones_are_not_repeated():
 def test_seeds_that_are_gone_are_noticed_and_sent_again(warm):
     with rehearsal(warm) as running:
         prepared(warm, running.url)
-        for rank in running.simulation.ranks:
+        for rank in running.life.ranks:
             rank.flush()
         outcome = prepared(warm, running.url)
         assert outcome.prepared
@@ -455,7 +455,7 @@ class Watch:
     """Samples how many ranks of a rehearsal are busy at once."""
 
     def __init__(self, running) -> None:
-        self._ranks = running.simulation.ranks
+        self._ranks = running.life.ranks
         self._most, self._going = 0, True
         self._thread = threading.Thread(target=self._look)
         self._thread.start()

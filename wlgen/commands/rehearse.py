@@ -20,6 +20,12 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         int | None, typer.Option(help="Tokens of the window of a hybrid model.")
     ] = None,
     capacity: Annotated[int | None, typer.Option(min=1, help="Tokens a rank's cache holds.")] = None,
+    chunk: Annotated[int, typer.Option(min=1, help="Tokens of a prefill chunk.")] = 8192,
+    context_length: Annotated[int, typer.Option(min=1, help="Most tokens of prompt and output.")] = 1 << 20,
+    enable_metrics: Annotated[
+        bool,
+        typer.Option("--enable-metrics", help="Serve /metrics, as SGLang does with it alone."),
+    ] = False,
     model: Annotated[str, typer.Option(help="The model's name.")] = "rehearsal",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
@@ -56,6 +62,9 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         ranks=ranks,
         choice=choice,
         capacity=capacity,
+        chunk=chunk,
+        max_model_len=context_length,
+        enable_metrics=enable_metrics,
         model=model,
         host=host,
         port=port,

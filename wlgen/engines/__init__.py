@@ -20,6 +20,7 @@ from wlgen.engines._engine import Engine as Engine
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+DEFAULT = "sglang"  # what a rehearsal plays where neither a set nor an option says
 CHUNK = 8192  # tokens of a prefill chunk, where nobody says how many
 
 

@@ -1,4 +1,4 @@
-"""Answers in the engines' shapes: OpenAI chat and completions, whole or as events, and SGLang's /generate."""
+"""Answers in the engines' shapes: OpenAI chat and completions, whole or as events, and /generate."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 
 from wlgen.rehearse.asks import Ask
+from wlgen.rehearse.dialects import Dialect
 from wlgen.rehearse.filler import Filler
 from wlgen.rehearse.settings import SIMULATION, Ids
 
 DONE = b"data: [DONE]\n\n"
 _OBJECTS = {"chat": "chat.completion", "completion": "text_completion"}
-_PREFIXES = {"chat": "chatcmpl-", "completion": "cmpl-", "generate": ""}
 
 
 @dataclass(kw_only=True, slots=True)
@@ -28,7 +28,8 @@ class Answer:
 
     ask: Ask
     model: str
-    engine: str
+    dialect: Dialect
+    rank: int
     prompt: Ids
     filler: Filler
     usage: bool
@@ -38,8 +39,7 @@ class Answer:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
-        prefix = "" if self.engine == "sglang" else _PREFIXES[self.ask.kind]
-        self.id = f"{prefix}{self.ask.name or uuid.uuid4().hex}"
+        self.id = f"{self.dialect.id_prefix[self.ask.kind]}{self.ask.name or uuid.uuid4().hex}"
 
     def first(self) -> bytes:
         """Return what a chat stream sends before any token (nothing on other routes)."""
@@ -48,23 +48,23 @@ class Answer:
         chunk = self._chunk([self._choice({"role": "assistant", "content": ""}, None)])
         if self.ask.return_token_ids:
             chunk["prompt_token_ids"] = self.prompt.tolist()
-        return _event(chunk)
+        return event(chunk)
 
     def events(self, start: int, stop: int, cached_len: int) -> bytes:
         """Return the events of output tokens start to stop, one a token."""
         if self.ask.kind == "generate":
-            return b"".join(_event(self._generated(n + 1, cached_len)) for n in range(start, stop))
-        return b"".join(_event(self._token(n)) for n in range(start, stop))
+            return b"".join(event(self._generated(n + 1, cached_len)) for n in range(start, stop))
+        return b"".join(event(self._token(n)) for n in range(start, stop))
 
     def last(self, cached_len: int) -> bytes:
         """Return what ends a stream: the finish reason where it comes apart, usage if asked for, [DONE]."""
         ending = b""
-        if self.engine == "sglang" and self.ask.kind != "generate":
-            ending += _event(self._chunk([self._choice({}, "length")]))
-        if self.ask.cached_details and self.cached and self.ask.kind != "generate":
-            ending += _event(self._chunk([]) | {"sglext": _sglext(cached_len)})
+        if self.dialect.ends_apart and self.ask.kind != "generate":
+            ending += event(self._chunk([self._choice({}, "length")]))
+        if self.ask.cached_details and self.cached and cached_len and self.ask.kind != "generate":
+            ending += event(self._chunk([]) | {"sglext": _sglext(cached_len)})
         if self.ask.include_usage and self.usage and self.ask.kind != "generate":
-            ending += _event(self._chunk([]) | {"usage": self._usage(cached_len)})
+            ending += event(self._chunk([]) | {"usage": self._usage(cached_len)})
         return ending + DONE
 
     def whole(self, cached_len: int) -> bytes:
@@ -80,17 +80,19 @@ class Answer:
         answer = self._chunk([choice]) | {"object": _OBJECTS[self.ask.kind], "simulation": True}
         if self.usage:
             answer["usage"] = self._usage(cached_len)
-        if self.ask.cached_details and self.cached:
+        if self.ask.cached_details and self.cached and cached_len:
             answer["sglext"] = _sglext(cached_len)
+        if self.ask.meta_info and self.ask.kind == "chat":
+            choice["meta_info"] = self._meta(tokens, cached_len)
         if self.ask.return_token_ids:
-            choice["token_ids"] = self.filler.ids(tokens).tolist()
-            # vLLM's chat answer carries the prompt's ids at the top, the others beside the choice's text.
-            where = answer if self.engine == "vllm" and self.ask.kind == "chat" else choice
+            chat = self.ask.kind == "chat"
+            choice[self.dialect.output_ids_key if chat else "token_ids"] = self.filler.ids(tokens).tolist()
+            where = answer if chat and self.dialect.prompt_ids_on_top else choice
             where["prompt_token_ids"] = self.prompt.tolist()
         return orjson.dumps(answer)
 
     def _token(self, n: int) -> dict[str, Any]:
-        ends = n + 1 == self.ask.output_len and self.engine == "vllm"
+        ends = n + 1 == self.ask.output_len and not self.dialect.ends_apart
         piece = self.filler.text(n, n + 1)
         choice = self._choice({"content": piece}, "length" if ends else None)
         if self.ask.return_token_ids:
@@ -122,6 +124,7 @@ class Answer:
             "prompt_tokens": prompt_len,
             "completion_tokens": output_len,
             "total_tokens": prompt_len + output_len,
+            **self.dialect.more_usage,
         }
         if self.cached and (cached_len or not self.omit_zero):
             usage["prompt_tokens_details"] = {"cached_tokens": cached_len}
@@ -129,15 +132,7 @@ class Answer:
 
     def _generated(self, tokens: int, cached_len: int) -> dict[str, Any]:
         """Return an answer of /generate, whose stream repeats the whole text so far."""
-        ends = tokens == self.ask.output_len
-        meta: dict[str, Any] = {
-            "id": self.id,
-            "finish_reason": {"type": "length", "length": tokens} if ends else None,
-            "prompt_tokens": len(self.prompt),
-            "completion_tokens": tokens,
-            "cached_tokens": cached_len,
-            "simulation": SIMULATION,
-        }
+        meta = self._meta(tokens, cached_len)
         if not self.usage:
             meta = {key: meta[key] for key in ("id", "finish_reason", "simulation")}
         return {
@@ -146,11 +141,31 @@ class Answer:
             "meta_info": meta,
         }
 
+    def _meta(self, tokens: int, cached_len: int) -> dict[str, Any]:
+        """Return SGLang's meta_info: cached_tokens_details are null where nothing was cached."""
+        ends = tokens == self.ask.output_len
+        return {
+            "id": self.id,
+            "finish_reason": {"type": "length", "length": tokens} if ends else None,
+            "prompt_tokens": len(self.prompt),
+            "completion_tokens": tokens,
+            "cached_tokens": cached_len,
+            "cached_tokens_details": _tiers(cached_len) if cached_len else None,
+            "dp_rank": self.rank,
+            "num_retractions": 0,
+            "simulation": SIMULATION,
+        }
+
 
 def _sglext(cached_len: int) -> dict[str, Any]:
     """Return what SGLang's own client reads: cached tokens by where they were held."""
-    return {"cached_tokens_details": {"device": cached_len, "host": 0}}
+    return {"cached_tokens_details": _tiers(cached_len)}
 
 
-def _event(content: dict[str, Any]) -> bytes:
+def _tiers(cached_len: int) -> dict[str, int]:
+    return {"device": cached_len, "host": 0}
+
+
+def event(content: dict[str, Any]) -> bytes:
+    """Return one event of a stream."""
     return b"data: " + orjson.dumps(content) + b"\n\n"

@@ -30,7 +30,7 @@ class Rank:
         self.requests = 0
         self.aborted = 0
         self.looked_up = 0  # prompt tokens of requests that began, ended or not
-        self.computed = 0  # prompt tokens that were not found
+        self.computed = 0  # of those, tokens that were not found
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.output_tokens = 0
@@ -104,9 +104,9 @@ class Rank:
 class Balancer:
     """Chooses the rank of an unpinned request as the engine does."""
 
-    def __init__(self, ranks: Sequence[Rank], engine: str) -> None:
+    def __init__(self, ranks: Sequence[Rank], *, in_turn: bool) -> None:
         self._ranks = ranks
-        self._engine = engine
+        self._in_turn = in_turn
         self._turn = itertools.count()
 
     def choose(self) -> Rank:
@@ -117,6 +117,6 @@ class Balancer:
         """
         turn = next(self._turn) % len(self._ranks)
         rotated = [*self._ranks[turn:], *self._ranks[:turn]]
-        if self._engine == "sglang":
+        if self._in_turn:
             return rotated[0]
         return min(rotated, key=lambda rank: 4 * rank.waiting + rank.running)

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from wlgen.engines import DEFAULT
 from wlgen.errors import error
 from wlgen.rehearse.faults import Faults
 from wlgen.rehearse.known import KnownRows
+from wlgen.rehearse.life import Life
 from wlgen.rehearse.serve import listen, serve
 from wlgen.rehearse.sets import default_encoding, know, open_sets, set_encoding
 from wlgen.rehearse.settings import NOTICE, Settings, TimeModel
-from wlgen.rehearse.simulation import Simulation
 from wlgen.server.door import KEY_VARIABLE
 from wlgen.spec.rule_choice import RuleChoice
 
 Bar: TypeAlias = AbstractContextManager[Callable[[int, int], None]]
 DEFAULT_RANKS = 16
-DEFAULT_RULE = RuleChoice(rule="sglang")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,9 @@ class WantedRehearsal:
     ranks: int | None
     choice: RuleChoice
     capacity: int | None
+    chunk: int
+    max_model_len: int
+    enable_metrics: bool
     model: str
     host: str
     port: int
@@ -51,10 +54,13 @@ def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], B
     settings = Settings(
         model=wanted.model,
         ranks=wanted.ranks or (first.dp_ranks if first else DEFAULT_RANKS),
-        rule=wanted.choice.resolve(first.cache if first else DEFAULT_RULE.resolve()),
+        rule=wanted.choice.resolve(first.cache if first else RuleChoice(rule=DEFAULT).resolve()),
         times=wanted.times,
         faults=wanted.faults,
         capacity=wanted.capacity,
+        chunk=wanted.chunk,
+        max_model_len=wanted.max_model_len,
+        enable_metrics=wanted.enable_metrics,
         api_key=_key() if wanted.require_key else None,
     )
     listener = listen(wanted.host, wanted.port)
@@ -63,9 +69,9 @@ def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], B
         with bar() as progress:
             know(known, workloads, progress)
 
-        def life(restarts: int) -> Simulation:
+        def life(restarts: int) -> Life:
             once = settings if restarts == 0 else replace(settings, faults=replace(wanted.faults, restart=0))
-            return Simulation(settings=once, encoding=encoding, known=known)
+            return Life(settings=once, encoding=encoding, known=known)
 
         say(NOTICE)
         for line in settings.lines():

@@ -10,7 +10,7 @@ import uvicorn
 
 from wlgen.errors import error
 from wlgen.rehearse.app import application
-from wlgen.rehearse.simulation import Simulation
+from wlgen.rehearse.life import Life
 
 _DOWN_SECONDS = 1.0
 _LAST_ANSWER_SECONDS = 0.05  # for the answer that makes the count full to reach its client
@@ -27,13 +27,13 @@ def listen(host: str, port: int) -> socket.socket:
         raise error(place, expected="a free address", found=str(failure), remedy=remedy) from failure
 
 
-def serve(listener: socket.socket, new_simulation: Callable[[int], Simulation]) -> None:
-    """Serve until interrupted. new_simulation: number of restarts so far -> one life of the server."""
+def serve(listener: socket.socket, new_life: Callable[[int], Life]) -> None:
+    """Serve until interrupted. new_life: number of restarts so far -> one life of the server."""
     host, port = listener.getsockname()[:2]
     restarts = 0
     while True:
-        simulation = new_simulation(restarts)
-        again = asyncio.run(_one_life(listener, simulation))
+        life = new_life(restarts)
+        again = asyncio.run(_one_life(listener, life))
         if not again:
             return
         restarts += 1
@@ -42,25 +42,25 @@ def serve(listener: socket.socket, new_simulation: Callable[[int], Simulation]) 
         listener = listen(host, port)
 
 
-async def _one_life(listener: socket.socket, simulation: Simulation) -> bool:
+async def _one_life(listener: socket.socket, life: Life) -> bool:
     """Serve one life; return whether it ended because the fault `restart` struck."""
-    server = web_server(simulation)
+    server = web_server(life)
 
     async def strike() -> None:
-        await simulation.restart_due.wait()
+        await life.restart_due.wait()
         await asyncio.sleep(_LAST_ANSWER_SECONDS)
         server.should_exit = server.force_exit = True
 
     striking = asyncio.create_task(strike())
     await server.serve(sockets=[listener])
     striking.cancel()
-    return simulation.restart_due.is_set()
+    return life.restart_due.is_set()
 
 
-def web_server(simulation: Simulation) -> uvicorn.Server:
-    """Return a server of one simulation, quiet and without a lifespan."""
+def web_server(life: Life) -> uvicorn.Server:
+    """Return a server of one life, quiet and without a lifespan."""
     config = uvicorn.Config(
-        application(simulation),
+        application(life),
         log_level="critical",
         access_log=False,
         lifespan="off",

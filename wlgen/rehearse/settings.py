@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wlgen.cache.rule import CacheRule
+from wlgen.engines import CHUNK
 from wlgen.rehearse.faults import Faults
 
 Ids: TypeAlias = NDArray[np.uint32]
@@ -44,6 +45,8 @@ class TimeModel:
 class Settings:
     """What is simulated. capacity: tokens a rank's cache holds, None for no limit.
 
+    chunk: tokens of a prefill chunk. max_model_len: the most tokens of a prompt with its output.
+    enable_metrics: the server was started with the flag that brings /metrics, where its engine asks for one.
     api_key: what a request must carry as bearer token, None for none; never shown.
     """
 
@@ -53,6 +56,8 @@ class Settings:
     times: TimeModel
     faults: Faults
     capacity: int | None = None
+    chunk: int = CHUNK
+    enable_metrics: bool = False
     max_model_len: int = 1 << 20
     api_key: str | None = field(default=None, repr=False)
 
@@ -71,6 +76,6 @@ class Settings:
         ]
 
     @property
-    def engine(self) -> str:
-        """The engine whose API is spoken: the rule's."""
-        return self.rule.engine
+    def mark(self) -> str:
+        """What stands where a server would tell its version."""
+        return SIMULATION

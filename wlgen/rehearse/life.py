@@ -1,4 +1,4 @@
-"""The simulated engine: prompts become ids, requests find their rank, and faults strike."""
+"""One life of the rehearsed server: prompts become ids, requests find their rank, and faults strike."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Mapping
 
 import numpy as np
 
+from wlgen.cache.rule import PrefixCache
 from wlgen.encodings import Encoding, Message
 from wlgen.engines import new_cache
 from wlgen.rehearse.answers import Answer
-from wlgen.rehearse.asks import Ask, RefusedError
+from wlgen.rehearse.asks import Ask
+from wlgen.rehearse.dialects import RefusedError, dialect
 from wlgen.rehearse.faults import THINKING_TOKENS, Strikes
 from wlgen.rehearse.filler import Filler
 from wlgen.rehearse.known import KnownRows
@@ -22,7 +24,7 @@ class CutStreamError(ConnectionError):
     """Breaks a stream on purpose."""
 
 
-class Simulation:
+class Life:
     """One life of the server, from start to restart."""
 
     def __init__(
@@ -33,20 +35,23 @@ class Simulation:
         known: KnownRows,
     ) -> None:
         self.settings = settings
+        self.dialect = dialect(settings.rule.engine)
         self.encoding = encoding
         self.known = known
         self.ranks = [
-            Rank(index=n, times=settings.times, new_cache=lambda: new_cache(settings.rule, settings.capacity))
-            for n in range(settings.ranks)
+            Rank(index=n, times=settings.times, new_cache=self._new_cache) for n in range(settings.ranks)
         ]
         self.restart_due = asyncio.Event()
         self._served = 0
         self._filler = Filler(encoding)
-        self._balancer = Balancer(self.ranks, settings.engine)
+        self._balancer = Balancer(self.ranks, in_turn=self.dialect.in_turn)
         faults = settings.faults
         self._no_usage, self._no_cached = Strikes(faults.no_usage), Strikes(faults.no_cached)
         self._error, self._cut = Strikes(faults.error), Strikes(faults.cut)
         self._stall = Strikes(faults.stall)
+
+    def _new_cache(self) -> PrefixCache:
+        return new_cache(self.settings.rule, self.settings.capacity, chunk=self.settings.chunk)
 
     def check_alive(self) -> None:
         """Refuse everything once the fault `restart` struck."""
@@ -94,7 +99,7 @@ class Simulation:
             raise RefusedError(400, f"data_parallel_rank {pinned} is out of range [0, {len(self.ranks)})")
         return self.ranks[pinned]
 
-    def answer(self, ask: Ask, prompt: Ids) -> Answer:
+    def answer(self, ask: Ask, prompt: Ids, rank: Rank) -> Answer:
         """Return the empty answer of a request; RefusedError where the fault `error` strikes."""
         if self._error.next():
             raise RefusedError(500, "Internal Server Error: the fault `error` of this rehearsal")
@@ -102,7 +107,8 @@ class Simulation:
         return Answer(
             ask=ask,
             model=settings.model,
-            engine=settings.engine,
+            dialect=self.dialect,
+            rank=rank.index,
             prompt=prompt,
             filler=self._filler,
             usage=not self._no_usage.next(),
@@ -143,7 +149,7 @@ class Simulation:
             return self.settings.faults.thinking
         wanted = self.encoding.server_kwargs.items()
         off = all(template_kwargs.get(key) == value for key, value in wanted)
-        return 0 if off or self.settings.engine != "vllm" else THINKING_TOKENS
+        return THINKING_TOKENS if self.dialect.thinks and not off else 0
 
     async def _maybe_stall(self) -> None:
         if self._stall.next():

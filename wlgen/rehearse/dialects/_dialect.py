@@ -1,0 +1,74 @@
+"""What differs between the engines' HTTP servers, as one value that each file of this folder fills in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from wlgen.rehearse.ranks import Rank
+from wlgen.rehearse.settings import Settings
+
+Kind: TypeAlias = Literal["chat", "completion", "generate"]
+
+
+class RefusedError(Exception):
+    """An answer that is an error: HTTP status and message."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How one engine's server reads and answers.
+
+    Reading a request, from its JSON fields and its headers:
+    ids_field: the key of token ids beside a chat or /generate text, None where the engine takes none.
+    rank_of: the rank it is pinned to, None for none; RefusedError where the engine refuses what it says.
+    name_of: the id that the client gave it, None for none.
+    part_break: what joins the text parts of one message.
+    detail_field: the key that asks for cached tokens by tier, None where the engine has none.
+    meta_field: the key that asks for /generate's meta_info in a chat choice, None where the engine has none.
+    streams_ids: return_token_ids may be asked for in a chat stream.
+    any_model: a model of another name is served all the same.
+    thinks: DeepSeek V4 is framed in thinking mode unless the request says otherwise.
+    in_turn: unpinned requests go round the ranks; else to the least loaded.
+
+    Answering:
+    id_prefix: what stands before a request's id, by kind of route.
+    ends_apart: the finish reason comes in an event of its own, after the last token.
+    output_ids_key: the chat choice's key of output ids; prompt_ids_on_top: the prompt's ids stand beside the
+    choices.
+    more_usage: further keys of usage. refusal: the body of an error, from kind of route, message, type and
+    status.
+    pages: pages of facts, path -> content, from the settings and the ranks.
+    flush_page: the path to POST to. flush_waits: it takes `timeout=SECONDS` and answers 400 while busy; else
+    it says {"success": false}.
+    metrics: the lines of /metrics: (name, type, [(labels, value)]).
+    metrics_by_flag: /metrics is there only with --enable-metrics.
+    """
+
+    ids_field: str | None
+    rank_of: Callable[[Mapping[str, Any], Mapping[str, str], Kind], int | None]
+    name_of: Callable[[Mapping[str, Any], Mapping[str, str]], str | None]
+    part_break: str
+    detail_field: str | None
+    meta_field: str | None
+    streams_ids: bool
+    any_model: bool
+    thinks: bool
+    in_turn: bool
+    id_prefix: Mapping[Kind, str]
+    ends_apart: bool
+    output_ids_key: str
+    prompt_ids_on_top: bool
+    more_usage: Mapping[str, Any]
+    refusal: Callable[[str, str, str, int], dict[str, Any]]
+    pages: Callable[[Settings, Sequence[Rank]], dict[str, Any]]
+    flush_page: str
+    flush_waits: bool
+    metrics: Callable[[Settings, Sequence[Rank]], list[tuple[str, str, list[tuple[dict[str, str], float]]]]]
+    metrics_by_flag: bool

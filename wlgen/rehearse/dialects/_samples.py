@@ -1,0 +1,29 @@
+"""Samples of a metrics page, and the page itself as Prometheus text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from wlgen.rehearse.ranks import Rank
+
+Sample: TypeAlias = tuple[dict[str, str], float]
+Metric: TypeAlias = tuple[str, str, list[Sample]]  # name, type, samples
+
+
+def by_rank(
+    ranks: Sequence[Rank], labels: Mapping[str, str], rank_label: str, of: Callable[[Rank], float]
+) -> list[Sample]:
+    """Return one sample a rank, the rank under its label."""
+    return [({**labels, rank_label: str(rank.index)}, float(of(rank))) for rank in ranks]
+
+
+def metrics_text(notice: str, metrics: Iterable[Metric]) -> str:
+    """Return the page. Counters are cumulative since the start and include priming, as on the engines."""
+    lines = [f"# {notice}"]
+    for name, kind, samples in metrics:
+        lines.append(f"# TYPE {name} {kind}")
+        for labels, value in samples:
+            shown = ",".join(f'{key}="{word}"' for key, word in labels.items())
+            lines.append(f"{name}{{{shown}}} {value}")
+    return "\n".join(lines) + "\n"
