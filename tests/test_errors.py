@@ -24,3 +24,12 @@ def test_an_error_tells_every_problem_in_order():
 def test_error_makes_an_error_of_one_problem():
     failure = error("p", expected="a", found="b", remedy="c")
     assert failure.problems == (Problem(place="p", expected="a", found="b", remedy="c"),)
+
+
+def test_of_many_problems_alike_ten_are_told_and_the_others_counted():
+    """93 anchors in one spec were 93 lines, which hid the typo behind them."""
+    alike = [Problem(place=f"s:{n}", expected="a plain value", found="an anchor") for n in range(93)]
+    typo = Problem(place="s:99 nam", expected="one of the keys", found="nam")
+    lines = str(WlgenError(*alike, typo)).split("\n")
+    assert lines[9:] == [str(alike[9]), "and 83 more lines like these", str(typo)]
+    assert str(WlgenError(*alike[:11])).endswith("\nand 1 more line like these")

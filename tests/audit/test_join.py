@@ -172,4 +172,4 @@ def test_unreadable_places_are_listed_up_to_a_few():
     _, found = joined([*broken, *good(FORMAL)])
     assert len(found.pairs) == 8
     assert len(found.problems) == 6
-    assert found.problems[-1].found == "25 more like these"
+    assert found.problems[-1].found == "25 more lines"

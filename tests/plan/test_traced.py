@@ -142,6 +142,33 @@ def test_limit_max_len_and_time_scale(tmp_path):
     assert plan_of(tmp_path, lines_of(SMALL), splits=splits).count("formal", 0) == 2
 
 
+def test_min_len_leaves_short_lines_out_and_counts_them(tmp_path):
+    """A line of 3 tokens, shorter than the framing, refused a whole trace of good ones."""
+    short = {"timestamp": 99, "input_length": 3, "output_length": 4, "hash_ids": [9]}
+    lines, chat = [*lines_of(SMALL), short], {"name": "deepseek-v4"}
+    with pytest.raises(WlgenError, match=r"Add `min_len: 5` to requests\.trace"):
+        plan_of(tmp_path, lines, encoding=chat)
+    plan = plan_of(tmp_path, lines, encoding=chat, min_len=5)
+    assert len(list(plan.rows("formal", 0))) == len(lines) - 1
+    assert plan.source.left_out == 1
+
+
+def test_times_of_a_fraction_ask_for_their_unit(tmp_path):
+    """61.114 s of Bailian's trace were read as 61 ms, unseen."""
+    lines = [
+        {"timestamp": at, "input_length": 60, "output_length": 4, "hash_ids": [0]} for at in (61.114, 62.5)
+    ]
+    with pytest.raises(WlgenError, match=r"found 61\.114 at trace\.jsonl:1\. Add `time_unit: s`"):
+        plan_of(tmp_path, lines)
+
+    def times(**trace: Any) -> list[Any]:
+        return [row.timestamp_ms for row in plan_of(tmp_path, lines, **trace).rows("formal", 0)]
+
+    assert times(time_unit="s") == times(time_scale=1000) == [61114, 62500]
+    assert times(time_unit="ms") == [61, 62]
+    assert times(time_unit="s", time_scale=0.5) == [30557, 31250]
+
+
 def test_a_later_round_of_a_trace_shares_nothing_with_the_first(tmp_path):
     workload = traced(tmp_path, lines_of(SMALL), rounds=2)
     assert verify(workload, full=True).findings == []

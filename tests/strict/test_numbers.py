@@ -10,11 +10,13 @@ from wlgen.strict.numbers import number_remedy
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
-        ("1e6", "YAML reads it as text: write 1000000."),
-        ("1.5E3", "YAML reads it as text: write 1500."),
-        ("9e-1", "YAML reads it as text: write 0.9."),
-        ("08", "YAML reads it as text: write 8."),
-        ("0o17", "YAML reads it as text: write 15."),
+        ("1_000", "Write 1000."),
+        ("1_0.5", "Write 10.5."),
+        ("012", "Write 12."),
+        ("08", "Write 8."),
+        ("0x10", "Write 16."),
+        ("0o17", "Write 15."),
+        ("0b11", "Write 3."),
         ("16,384", "Write 16384."),
         ("1 048 576", "Write 1048576."),
         ("16K", "Write 16384 if 1K is 1024, or 16000 if it is 1000."),
@@ -33,4 +35,4 @@ def test_a_number_in_another_notation_is_rewritten(text, remedy):
 
 def test_a_quoted_number_loses_its_quotes():
     assert number_remedy("16384", quoted=True) == "Remove the quotes."
-    assert number_remedy("1e6", quoted=True) == "YAML reads it as text: write 1000000."
+    assert number_remedy("1e6", quoted=True) == "Remove the quotes."

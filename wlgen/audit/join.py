@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from wlgen.audit.findings import Promised
-from wlgen.errors import Problem
+from wlgen.errors import Problem, capped
 from wlgen.readers import Result
 from wlgen.workload.rows import Finding
 from wlgen.workload.splits import BY_NAME, SPLITS, Split
@@ -114,10 +114,7 @@ def _apart(found: Iterable[Result | Problem], name: str) -> tuple[list[Result], 
             problems.append(item)
     if not results and not problems:
         problems.append(Problem(place=name, expected="results", found="none"))
-    if len(problems) > LISTED_PROBLEMS:
-        more = f"{len(problems) - LISTED_PROBLEMS} more like these"
-        problems[LISTED_PROBLEMS:] = [Problem(place=name, expected="no such places", found=more)]
-    return results, problems
+    return results, capped(problems, LISTED_PROBLEMS)
 
 
 def _is_blind(results: Sequence[Result]) -> bool:

@@ -44,6 +44,7 @@ def outline(ready: Blueprint, in_flight: int = 0) -> dict[str, Any]:
             "aggregate": plan.promises.aggregate,
             "per_request_min": plan.promises.per_request_min,
         },
+        "arrivals": _arrivals(ready, formal),
         "groups": len({row.group for row in formal if row.shared_len > plan.head_len}),
         "rounds": ready.spec.rounds,
         "splits": splits,
@@ -64,6 +65,21 @@ def _length(lengths: list[int]) -> int | dict[str, Any]:
 def _unique(row: RowPlan) -> int:
     """Return the tokens of a row behind what it shares, the tail apart."""
     return sum(s.tokens for m in row.messages for s in m.segments if not s.kept)
+
+
+def _arrivals(ready: Blueprint, formal: list[RowPlan]) -> dict[str, Any] | None:
+    """Return how the rows of a round arrive, None where they have no times."""
+    times = [row.timestamp_ms for row in formal if row.timestamp_ms is not None]
+    if not times:
+        return None
+    span = (max(times) - min(times)) / 1000
+    left_out = getattr(ready.plan.source, "left_out", 0)
+    return {
+        "rows": len(times),
+        "span_s": span,
+        "rows_per_s": len(times) / span if span else None,
+        "left_out": left_out,
+    }
 
 
 def _split(ready: Blueprint, split: Split) -> dict[str, Any]:

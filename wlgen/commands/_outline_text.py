@@ -32,6 +32,7 @@ def lines(ready: Blueprint, in_flight: int = 0) -> list[str]:
         f"unique  {_said(said['unique_len'])}; computed for each request {_said(said['computed_len'])}",
         *([] if isinstance(said["output_len"], int) else [f"output  {_said(said['output_len'])}"]),
         *_rows(said["splits"]),
+        *_arrivals(said["arrivals"]),
         *_crowd(said["rows_that_share_a_lead"]),
         "promises",
         f"  configured      {promises['configured'] * 100:.4f} %",
@@ -64,6 +65,15 @@ def _rows(splits: dict[str, Any]) -> list[str]:
 
 def _per_rank(counts: list[int]) -> str:
     return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
+
+
+def _arrivals(said: dict[str, Any] | None) -> list[str]:
+    """Say over how long the rows of a round arrive: a trace in seconds read as milliseconds shows here."""
+    if said is None:
+        return []
+    rate = f", {said['rows_per_s']:.4g} rows a second" if said["rows_per_s"] else ""
+    left = f"; {said['left_out']} more left out by min_len or max_len" if said["left_out"] else ""
+    return [f"times   {said['rows']} rows within {said['span_s']:.3f} s{rate}{left}"]
 
 
 def _crowd(rows: int) -> list[str]:

@@ -245,10 +245,15 @@ def _out_of_reach(spec: Spec, of: RequestClass, room: Room, prompt_len: int, out
         remedies.append(f"min_ratio: {ratio / 10000}")
     if works is not None:
         remedies.append(f"body_len: {works - of.framing.tokens}")
+    own_part = f"{own} tokens of its own (the task {of.requests.task.name} with output_len {output_len})"
+    expected = (
+        f"{bound.least(prompt_len)} of {prompt_len} prompt tokens cached for each request, and {own_part}"
+    )
+    if bound.min_ratio == 1:
+        expected = f"a ratio below 1, since a prompt cannot be all prefix: each keeps {own_part}"
     return error(
         spec.at(*of.path, "cached"),
-        expected=f"{bound.least(prompt_len)} of {prompt_len} prompt tokens cached for each request, "
-        f"and {own} tokens of its own (the task {of.requests.task.name} with output_len {output_len})",
+        expected=expected,
         found=f"at best {in_pages(reached, rule)} = {percent(reached, prompt_len)}: under the rule "
         f"{rule.name} hits come in multiples of {rule.hit_quantum}" + ", less one" * rule.speculative,
         remedy=f"The nearest that passes: {' or '.join(remedies)}." if remedies else "Ask for a lower bound.",

@@ -32,8 +32,6 @@ from wlgen.workload.bounds import UNBOUNDED, Tokens
 from wlgen.workload.manifest import Promises
 from wlgen.workload.splits import Split
 
-MOST_PROBLEMS = 20
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRow:
@@ -59,12 +57,21 @@ class TraceRows:
     @cached_property
     def lines(self) -> list[TraceRow]:
         """The rows of the trace that the spec takes."""
-        trace, total = self._spec.trace, self._spec.splits.formal.total
+        return self._read[0][: self._spec.splits.formal.total]
+
+    @property
+    def left_out(self) -> int:
+        """Lines of the trace that min_len or max_len leaves out."""
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[list[TraceRow], int]:
+        trace = self._spec.trace
         if trace is None:
-            return []
+            return [], 0
         content = self._spec.inputs[trace.path]
         place = self._spec.at("requests", "trace")
-        return read_trace(trace, content, place, self._framing.tokens + 1)[:total]
+        return read_trace(trace, content, place, self._framing.tokens + 1)
 
     def count(self, split: Split, rank: int, round_: int) -> int:
         """Return the rows of a split on one rank: formal rows only."""
@@ -168,18 +175,19 @@ class _Held:
         return row.prompt_len if repeated else shared
 
 
-def read_trace(trace: Trace, content: bytes, place: str, least_len: int) -> list[TraceRow]:
-    """Return the rows that the spec takes of a Mooncake trace; WlgenError lists what is wrong, line by line.
+def read_trace(trace: Trace, content: bytes, place: str, least_len: int) -> tuple[list[TraceRow], int]:
+    """Return the rows that the spec takes of a Mooncake trace, and how many lines its lengths leave out.
 
-    content: the file's bytes. place: what messages call the trace. least_len: tokens of the shortest prompt,
-    which the framing and one token fill.
+    WlgenError lists what is wrong, line by line. content: the file's bytes. place: what messages call the
+    trace. least_len: tokens of the shortest prompt, which the framing and one token fill.
     """
     rows: list[TraceRow] = []
     problems: list[Problem] = []
     blocks, name = _Blocks(), own_name(trace.path)
     before: float = 0
+    left_out = 0
     for number, text in enumerate(content.splitlines(), 1):
-        if len(rows) == trace.limit or len(problems) >= MOST_PROBLEMS:
+        if len(rows) == trace.limit:
             break
         try:
             line = _line(text, f"{name}:{number}", trace, least_len)
@@ -190,13 +198,35 @@ def read_trace(trace: Trace, content: bytes, place: str, least_len: int) -> list
             problems += failure.problems
             continue
         before = line.timestamp
-        if trace.max_len is None or line.input_length <= trace.max_len:
+        if _is_taken(line, trace):
+            _check_unit(line.timestamp, trace, place, f"{name}:{number}")
             rows.append(blocks.row(line, trace))
+        else:
+            left_out += 1
     if problems:
         raise WlgenError(*problems)
     if not rows:
-        raise error(place, expected="rows", found="none", remedy="Raise max_len, or give another trace.")
-    return rows
+        remedy = "Change min_len or max_len, or give another trace."
+        raise error(place, expected="rows", found=f"none; {left_out} left out by their length", remedy=remedy)
+    return rows, left_out
+
+
+def _is_taken(line: _Line, trace: Trace) -> bool:
+    return (trace.min_len or 0) <= line.input_length <= (trace.max_len or line.input_length)
+
+
+def _check_unit(timestamp: float, trace: Trace, place: str, line: str) -> None:
+    """Refuse times that are no whole milliseconds as long as nobody has said what they are.
+
+    Bailian's traces count seconds: read as milliseconds, 61.114 would send a minute of requests at once.
+    """
+    if trace.time_unit is None and trace.time_scale is None and timestamp != int(timestamp):
+        raise error(
+            place,
+            expected="timestamps in whole milliseconds, or a time_unit",
+            found=f"{timestamp:g} at {line}",
+            remedy="Add `time_unit: s` if the trace counts seconds, or `time_unit: ms`.",
+        )
 
 
 class _Line(Strict):
@@ -219,15 +249,23 @@ def _line(text: bytes, place: str, trace: Trace, least_len: int) -> _Line:
         where = ".".join(map(str, first["loc"]))
         expected = "timestamp, input_length, output_length and hash_ids"
         raise error(f"{place} {where}", expected=expected, found=first["msg"]) from failure
+    if not _is_taken(line, trace):
+        return line
     if line.input_length < least_len:
         expected = f"an input_length of at least {least_len}, the framing and one token"
-        raise error(place, expected=expected, found=str(line.input_length))
+        remedy = f"Add `min_len: {least_len}` to requests.trace to leave shorter lines out."
+        raise error(place, expected=expected, found=str(line.input_length), remedy=remedy)
     blocks = ceil_to(line.input_length, trace.block_size) // trace.block_size
     if len(line.hash_ids) != blocks:
         expected = f"{blocks} hash_ids for {line.input_length} tokens in blocks of {trace.block_size}"
         remedy = "Check block_size."
         raise error(place, expected=expected, found=str(len(line.hash_ids)), remedy=remedy)
     return line
+
+
+def _milliseconds(timestamp: float, trace: Trace) -> int:
+    unit = 1000 if trace.time_unit == "s" else 1
+    return int(Fraction(str(timestamp)) * unit * Fraction(str(trace.time_scale or 1)))
 
 
 class _Blocks:
@@ -249,7 +287,7 @@ class _Blocks:
             blocks.append(parent)
             places.append(place)
         return TraceRow(
-            timestamp_ms=int(Fraction(str(line.timestamp)) * Fraction(str(trace.time_scale or 1))),
+            timestamp_ms=_milliseconds(line.timestamp, trace),
             prompt_len=line.input_length,
             output_len=line.output_length,
             blocks=tuple(blocks),

@@ -8,13 +8,15 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from wlgen.pages import ceil_to, floor_to
+from wlgen.spec.lengths import MOST_ROWS
 from wlgen.spec.model import Ranks, Session
 from wlgen.spec.prefix import Prefix
 from wlgen.spec.splits import FormalSplit, SeedSplit
 from wlgen.strict.problems import KeyPath, Problems
-from wlgen.workload.bounds import Bound
+from wlgen.workload.bounds import MOST_TOKENS, Bound
 
 T = TypeVar("T")
+_SESSION = ("requests", "session")
 
 
 def check(value: dict[str, Any], problems: Problems) -> None:
@@ -29,6 +31,7 @@ def check(value: dict[str, Any], problems: Problems) -> None:
     if formal is None or ranks is None:
         return
     rows = formal.rows(ranks)
+    _check_size(value, rows, ranks, problems)
     for path, of in classes:
         count = of.get("count")
         _check_groups(path, of, count if type(count) is int else rows, ranks, problems)
@@ -121,6 +124,19 @@ def _check_seeds(
         problems.add(path, expected=expected, found=f"{seed.per_rank} a rank", remedy=remedy)
 
 
+def _check_size(value: dict[str, Any], rows: int, ranks: int, problems: Problems) -> None:
+    """Check that the rows of all rounds, the checks among them, are not more than a plan can hold."""
+    checks = value_at(value, ("splits", "check", "per_rank"), 1)
+    rounds = value.get("rounds", 1)
+    if type(checks) is not int or type(rounds) is not int:
+        return
+    total = rounds * (rows + checks * ranks)
+    if total > MOST_ROWS:
+        expected = f"at most {MOST_ROWS} formal rows and checks in all rounds"
+        remedy = "Ask for fewer rows or rounds, or split the spec into several of other random_seeds."
+        problems.add(("splits",), expected=expected, found=str(total), remedy=remedy)
+
+
 def _check_groups(path: KeyPath, of: dict[str, Any], rows: int, ranks: int, problems: Problems) -> None:
     """Check that formal rows fill the ranks alike where each has its own prefix, and fill every group."""
     prefix = _valid(TypeAdapter(Prefix), of.get("prefix", {}))
@@ -177,6 +193,13 @@ def _check_session(value: dict[str, Any], of: dict[str, Any], rows: int, problem
         lower = floor_to(rows, session.turns)
         remedy = f"The nearest are {lower} and {lower + session.turns}."
         problems.add(("splits", "formal"), expected=expected, found=f"{rows} rows", remedy=remedy)
-    if session is not None and isinstance(of.get("body_len"), dict):
+    body_len = of.get("body_len")
+    if session is not None and type(body_len) is int:
+        longest = body_len + (session.turns - 1) * (session.user_len + session.assistant_len)
+        if longest > MOST_TOKENS:
+            expected = f"a last turn of at most {MOST_TOKENS} tokens"
+            remedy = "Ask for fewer turns, or for shorter ones."
+            problems.add((*_SESSION, "turns"), expected=expected, found=str(longest), remedy=remedy)
+    if session is not None and isinstance(body_len, dict):
         expected = "one number, the tokens of the first message of a session"
         problems.add(("requests", "body_len"), expected=expected, found="a distribution")

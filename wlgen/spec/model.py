@@ -126,6 +126,9 @@ class Requests(Strict):
     """One class of requests: how long they are, what they share, and what of it must be cached."""
 
     left_out = frozenset({"name", "weight"})
+    misnamed: ClassVar[Mapping[str, str]] = {
+        "prompt_len": "Write 'body_len': the plan adds the tokens of the chat framing to it."
+    }
 
     body_len: Length = key(
         "Tokens of the message text, the chat framing left out: one number or a distribution.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
@@ -16,10 +17,12 @@ class Strict(BaseModel):
     left_out: keys that joined the model after a release. The model writes such a key only where a person has
     written it, and writes no key that is None: so the fingerprints of older sets hold. `rounds: 1` in a spec
     stays in the manifest, and a spec that does not mention rounds has the content that it always had.
+    misnamed: unknown keys that people write, with what to write instead, where the nearest word is no help.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     left_out: ClassVar[frozenset[str]] = frozenset()
+    misnamed: ClassVar[Mapping[str, str]] = {}
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -48,6 +48,9 @@ def clip(text: str) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
+_Key: TypeAlias = tuple[KeyPath, int | None, str]
+
+
 class Problems:
     """The problems of one input, told in the order of its lines; the first about a value stands.
 
@@ -56,15 +59,30 @@ class Problems:
 
     def __init__(self, places: Places) -> None:
         self.places = places
-        self._found: dict[tuple[KeyPath, int | None, str], tuple[int, Problem]] = {}
+        self._found: dict[_Key, tuple[int, Problem]] = {}
+        self._weak: set[_Key] = set()
 
     def add(
-        self, path: KeyPath, *, expected: str, found: str, remedy: str = "", line: int | None = None
+        self,
+        path: KeyPath,
+        *,
+        expected: str,
+        found: str,
+        remedy: str = "",
+        line: int | None = None,
+        weak: bool = False,
     ) -> None:
-        """Add a problem of the value at `path`, or of another line that names the same key."""
+        """Add a problem of the value at `path`, or of another line that names the same key.
+
+        weak: a later problem of the same value takes its place, since that knows more. YAML can say that
+        body_len: 99999999999999999999 is too large, and only its model that the most is 16777216.
+        """
+        key = (path, line, "")
         place = self.places.at(path, line)
         problem = Problem(place=place, expected=expected, found=found, remedy=remedy)
-        self._found.setdefault((path, line, ""), (line or self.places.line(path), problem))
+        if key not in self._found or key in self._weak:
+            self._found[key] = (line or self.places.line(path), problem)
+        self._weak = self._weak | {key} if weak else self._weak - {key}
 
     def take(self, path: KeyPath, failure: WlgenError) -> None:
         """Add the problems of an error about the value at `path`; they carry their own places."""

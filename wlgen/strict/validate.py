@@ -79,8 +79,9 @@ def _add_unknown(
 ) -> KeyPath:
     """Add the unknown key and return where the key that was meant stands."""
     *around, key = loc
-    known = list(keys_of(_model_at(model, value, tuple(around))))
-    remedy = nearest(str(key).lower().replace("-", "_"), known)
+    holder = _model_at(model, value, tuple(around))
+    known, word = list(keys_of(holder)), str(key).lower().replace("-", "_")
+    remedy = getattr(holder, "misnamed", {}).get(word) or nearest(word, known)
     if not remedy and (home := _home(model, str(key))):
         remedy = f"It belongs under {home}."
     expected = f"one of the keys {', '.join(known)}" if known else "no key here"

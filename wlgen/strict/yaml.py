@@ -10,7 +10,6 @@ import yaml
 from yaml.composer import ComposerError
 
 from wlgen.errors import error
-from wlgen.strict.numbers import odd_number
 from wlgen.strict.problems import KeyPath, Places, Problems, clip
 
 MOST_NESTED = 32  # deeper is an accident, and the composer recurses
@@ -18,8 +17,14 @@ Plain: TypeAlias = "dict[str, Plain] | list[Plain] | str | int | float | bool | 
 
 _TAG = "tag:yaml.org,2002:"
 _INTEGERS = range(-(2**63), 2**64)  # what every reader of the manifest's JSON can hold
-_PLAIN_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,19})")
-_PLAIN_FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+][0-9]+)?")
+_MOST_DIGITS = 64
+_NUMBERS = {
+    "int": re.compile(r"^[-+]?(0|[1-9][0-9]*)$"),
+    "float": re.compile(
+        r"^[-+]?(([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.(inf|Inf|INF))$"
+        r"|^\.(nan|NaN|NAN)$"
+    ),
+}
 _NO_SPACE = re.compile(r"\s*\w+:[^\s:/]")
 _STUMBLES = ("mapping values are not allowed", "could not find expected ':'")
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")  # an escape in quotes can bring them in
@@ -48,8 +53,9 @@ _SYNTAX = (
 def read_yaml(text: str, source: str) -> tuple[Plain, Problems]:
     """Return the value of the one document of a text, and its problems so far, which know each key's line.
 
-    Integers fit 64 bits and floats are finite. A value with a problem stands all the same, so that the rest
-    can be checked too. None for an empty document; WlgenError where the text is not one YAML document.
+    Floats are finite, and an integer of more than 64 bits is a problem that the model of its key may put in
+    words of its own. A value with a problem stands all the same, so that the rest can be checked too.
+    None for an empty document; WlgenError where the text is not one YAML document.
     """
     text = text.removeprefix("\ufeff")
     composer, root = _compose(text, source)
@@ -59,7 +65,11 @@ def read_yaml(text: str, source: str) -> tuple[Plain, Problems]:
 
 
 class _Composer(yaml.SafeLoader):
-    """Composes without resolving aliases, a few lines of which can stand for gigabytes, and notes them."""
+    """Composes without resolving aliases, a few lines of which can stand for gigabytes, and notes them.
+
+    Of YAML 1.1's unquoted values it resolves true, false, null and plain decimal numbers. 1_000, 0x10, 012,
+    1:30 and 2026-10-18 stay the text that they are, and the model of a number says what to write instead.
+    """
 
     def __init__(self, text: str) -> None:
         self.odd: dict[int, str] = {}  # id of a node -> the anchor, alias or tag that stands at it
@@ -87,6 +97,14 @@ class _Composer(yaml.SafeLoader):
         if odd:
             self.odd[id(node)] = odd
         return node
+
+
+_Composer.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag in (f"{_TAG}bool", f"{_TAG}null")]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _kind, _pattern in _NUMBERS.items():
+    _Composer.add_implicit_resolver(f"{_TAG}{_kind}", _pattern, list("-+.0123456789"))
 
 
 def _compose(text: str, source: str) -> tuple[_Composer, yaml.Node | None]:
@@ -160,10 +178,9 @@ class _Reading:
             return None
         text = str(node.value)
         self._lines.setdefault((*path, text), node.start_mark.line + 1)
-        odd = self._odd.get(id(node)) or ("the merge key <<" if node.tag == f"{_TAG}merge" else "")
+        odd = self._odd.get(id(node)) or ("the merge key <<" if text == "<<" else "")
         if odd or node.tag != f"{_TAG}str":
-            reading, _ = _reading(node)
-            found = odd or f"{clip(text)}, which YAML reads as {reading}"
+            found = odd or f"{clip(text)}, which YAML reads as {_reading(node)}"
             remedy = "Write the keys out." if odd else f"Quote it: {clip(text)!r}."
             self.problems.add((*path, text), expected="a key that is text", found=found, remedy=remedy)
         self._check_text(text, (*path, text))
@@ -183,8 +200,8 @@ class _Reading:
             return None
         if kind == "bool":
             return text.lower() in _TRUE
-        if kind in ("int", "float", "timestamp"):
-            return self._number(node, kind, path)
+        if kind in _NUMBERS:
+            return self._number(text, kind, path)
         self._check_text(text, path)
         return text
 
@@ -193,29 +210,22 @@ class _Reading:
             found = f"the control character U+{ord(unsafe.group()):04X}"
             self.problems.add(path, expected="text", found=found, remedy="Delete it.")
 
-    def _number(self, node: yaml.Node, kind: str, path: KeyPath) -> Plain:
-        text = str(node.value)
-        number = _plain_number(text) if kind != "timestamp" else None
-        if number is not None:
-            return number
-        reading, remedy = _reading(node)
-        found = f"{clip(text)}, which YAML reads as {reading}"
-        self.problems.add(path, expected="plain decimal digits or quoted text", found=found, remedy=remedy)
-        return text
+    def _number(self, text: str, kind: str, path: KeyPath) -> Plain:
+        if kind == "int":
+            value = int(text[:_MOST_DIGITS])  # int() refuses thousands of digits; 64 are too many already
+            if value not in _INTEGERS:
+                expected = f"a whole number of at most {_INTEGERS[-1]}"
+                self.problems.add(path, expected=expected, found=clip(text), weak=True)
+            return value
+        number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        if not math.isfinite(number):
+            self.problems.add(path, expected="a finite number", found=clip(text))
+        return number
 
 
-def _plain_number(text: str) -> int | float | None:
-    """Return the number that plain decimal digits are, or None for any other number of YAML 1.1."""
-    if _PLAIN_INT.fullmatch(text) and int(text) in _INTEGERS:
-        return int(text)
-    return float(text) if _PLAIN_FLOAT.fullmatch(text) and math.isfinite(float(text)) else None
-
-
-def _reading(node: yaml.Node) -> tuple[str, str]:
-    """Return what YAML reads in an unquoted scalar that is not text, and what to write instead."""
-    text, kind = str(node.value), node.tag.removeprefix(_TAG)
-    if kind in ("int", "float"):
-        return odd_number(text) if _plain_number(text) is None else ("a number", f"Quote it: {clip(text)!r}.")
+def _reading(node: yaml.Node) -> str:
+    """Return what YAML reads in an unquoted scalar that is not text."""
+    kind = node.tag.removeprefix(_TAG)
     if kind == "bool":
-        return ("true" if text.lower() in _TRUE else "false"), f"Quote it: {clip(text)!r}."
-    return {"timestamp": "a date"}.get(kind, kind), f"Quote it: {clip(text)!r}."
+        return "true" if str(node.value).lower() in _TRUE else "false"
+    return {"int": "a number", "float": "a number"}.get(kind, kind)
