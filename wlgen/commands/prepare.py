@@ -11,6 +11,11 @@ import typer
 def command(  # noqa: PLR0917 (typer gives each option by name)
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A built set.")],
     url: Annotated[str, typer.Option(help="The server, http://HOST:PORT.")],
+    prefill: Annotated[
+        list[str] | None,
+        typer.Option(help="A prefill server of a pair, whose router is --url; repeat it for several."),
+    ] = None,
+    decode: Annotated[list[str] | None, typer.Option(help="A decode server of the pair.")] = None,
     engine: Annotated[
         str | None, typer.Option(help="Its engine, a name of `wlgen list`; told by its pages where absent.")
     ] = None,
@@ -81,7 +86,15 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         concurrency=concurrency,
         patience=flush_timeout,
     )
-    target = PrimedServer(url=url, engine=engine, model=model, timeout=timeout, journal=journal)
+    target = PrimedServer(
+        url=url,
+        prefill=tuple(prefill or ()),
+        decode=tuple(decode or ()),
+        engine=engine,
+        model=model,
+        timeout=timeout,
+        journal=journal,
+    )
     try:
         with rows_bar(quiet=quiet or as_json, what="requests") as progress:
             outcome = asyncio.run(prepare_set(workload, target, wanted, progress))

@@ -9,6 +9,11 @@ import typer
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
     url: Annotated[str, typer.Option(help="The server, http://HOST:PORT.")],
+    prefill: Annotated[
+        list[str] | None,
+        typer.Option(help="A prefill server of a pair, whose router is --url; repeat it for several."),
+    ] = None,
+    decode: Annotated[list[str] | None, typer.Option(help="A decode server of the pair.")] = None,
     engine: Annotated[
         str | None, typer.Option(help="Its engine, a name of `wlgen list`; told by its pages where absent.")
     ] = None,
@@ -30,5 +35,15 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     from wlgen.commands._probed import probed_json, probed_text
     from wlgen.server.probe import probe_server
 
-    found = asyncio.run(probe_server(url, engine=engine, model=model, patience=timeout, longest=longest))
+    found = asyncio.run(
+        probe_server(
+            url,
+            engine=engine,
+            model=model,
+            patience=timeout,
+            longest=longest,
+            prefill=prefill or (),
+            decode=decode or (),
+        )
+    )
     typer.echo(probed_json(found) if as_json else probed_text(found))

@@ -82,6 +82,15 @@ class Server:
                 return None
             raise
 
+    @property
+    def counted(self) -> Sequence[Server]:
+        """The servers whose counters tell what was computed here."""
+        return (self,)
+
+    def pinned(self, dp_rank: int | None) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the fields and headers that pin a request to a rank, none for None."""
+        return self.engine.pinned(dp_rank)
+
     async def detect(self) -> Engine | None:
         """Return the engine that answers, by a page that it alone has; None where no such page is there."""
         for known in every_engine():
@@ -157,16 +166,20 @@ class Server:
         name: str = "",
         stream: bool = True,
         return_ids: bool = False,
+        seconds: float | None = None,
     ) -> Reply:
-        """Send one request, pinned to dp_rank where given, and return what the server says of it."""
+        """Send one request, pinned to dp_rank where given, and return what the server says of it.
+
+        seconds: bounds an answer that is not streamed, where it is to take less than the timeout.
+        """
         path, body = self._request(prompt, max_tokens, return_ids=return_ids)
-        pin, headers = self.engine.pinned(dp_rank)
+        pin, headers = self.pinned(dp_rank)
         body |= pin
         if name:
             headers["X-Request-Id"] = name
         started = time.monotonic()
         if not stream:
-            content = (await self._door.call("POST", path, body, headers)).content
+            content = (await self._door.call("POST", path, body, headers, seconds=seconds)).content
             with self._read(path):
                 return read_answer(whole_answer(content), time.monotonic() - started)
         body |= {"stream": True, "stream_options": {"include_usage": True}}

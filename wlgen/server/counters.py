@@ -32,13 +32,15 @@ _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{.*\})? (\S+)(?: \S+)?$")
 
 async def look(server: Server) -> Look | None:
     """Return what the server has counted since it started; None where that cannot prove that it was idle."""
-    totals = _totals(await _text(server, "/metrics"))
     found: dict[str, int] = {}
-    for group in _PROOFS.get(server.engine.name, ()):
-        if all(name in totals for name in group):
-            found |= {name: totals[name] for name in group}
+    for part in server.counted:
+        totals = _totals(await _text(part, "/metrics"))
+        for group in _PROOFS.get(part.engine.name, ()):
+            if all(name in totals for name in group):
+                found |= {f"{part.url} {name}": totals[name] for name in group}
     if server.engine.load_page:
-        found |= {f"rank {rank}: computed tokens": n for rank, n in (await computed(server) or {}).items()}
+        counts = await computed(server) or {}
+        found |= {f"rank {rank}: computed tokens": n for rank, n in counts.items()}
     return found or None
 
 
@@ -55,12 +57,17 @@ async def settled(server: Server) -> Look | None:
 
 async def computed(server: Server) -> dict[int, int] | None:
     """Return the prompt tokens that each rank computed so far, None where no page says it."""
-    try:
-        page = await server.page(server.engine.load_page)
-    except RequestError:
-        return None
-    counts = None if page is None else server.engine.read_computed(page)
-    return None if counts is None else dict(enumerate(counts))
+    counts: list[int] = []
+    for part in server.counted:
+        try:
+            page = await part.page(part.engine.load_page)
+        except RequestError:
+            return None
+        found = None if page is None else part.engine.read_computed(page)
+        if found is None:
+            return None
+        counts += found
+    return dict(enumerate(counts))
 
 
 def fell(earlier: Look | None, later: Look | None) -> bool:

@@ -20,6 +20,8 @@ from wlgen.engines import Engine
 from wlgen.errors import WlgenError, error
 from wlgen.registry import nearest
 from wlgen.server.api import AskedPrompt, Server, unusable
+from wlgen.server.pair import PairServer
+from wlgen.server.pins import prove_pair
 from wlgen.server.replies import Reply, RequestError
 from wlgen.workload.opened import Workload
 from wlgen.workload.rows import Row
@@ -70,6 +72,12 @@ async def choose_engine(server: Server, wanted: Engine | None, planned: Engine) 
     A server that has no known engine's own page, such as a router, is taken for the engine that the set was
     planned for.
     """
+    if isinstance(server, PairServer):
+        if wanted is not None and wanted.name != server.engine.name:
+            expected = f"{server.engine.name}, whose pairs are known"
+            raise error("--engine", expected=expected, found=wanted.name)
+        differs = "" if planned.name == server.engine.name else f"; the set was planned for {planned.name}"
+        return server.engine, f"engine: {server.engine.name}, a prefill/decode pair{differs}"
     try:
         found = await server.detect()
     except RequestError as failure:
@@ -97,7 +105,7 @@ async def preflight(
         framing = await _tokenized(server, row, encoding) if row else ""
         reply, omits_zero = await _reported(server, encoding, manifest.cache.hit_quantum)
         framing = framing or reply
-        pins = await _pinned(server, encoding, manifest.dp_ranks)
+        pins = await _pinned(server, encoding, manifest.dp_ranks, manifest.cache.hit_quantum)
     except RequestError as failure:
         raise unusable(server.url, failure, expected="an answer to a throw-away prompt") from failure
     reported = "cached tokens: reported" + (", and left out where they are 0" if omits_zero else "")
@@ -182,8 +190,11 @@ def _other_framing(place: str, planned: int, found: int) -> WlgenError:
     return error(place, expected=f"{planned} prompt tokens", found=told, remedy=f"Cause: {cause}.")
 
 
-async def _pinned(server: Server, encoding: Encoding, dp_ranks: int) -> tuple[bool, str]:
+async def _pinned(server: Server, encoding: Encoding, dp_ranks: int, quantum: int) -> tuple[bool, str]:
     last = dp_ranks - 1
+    if isinstance(server, PairServer):
+        words = max(_SHORT, 3 * quantum)
+        return True, await prove_pair(server, lambda: throwaway(encoding, words)[0], IMPOSSIBLE_RANK, last)
     try:
         await _ask(server, throwaway(encoding, _SHORT)[0], last)
     except RequestError as failure:

@@ -26,6 +26,7 @@ from wlgen.server.causes import causes
 from wlgen.server.counters import Look, fell, idle, look, settled
 from wlgen.server.journal import Journal
 from wlgen.server.outcome import Cost, Outcome, Wanted
+from wlgen.server.pair import PairServer
 from wlgen.server.preflight import Preflight, row_prompt
 from wlgen.server.replies import Reply, RequestError
 from wlgen.server.trust import doubt_of, spans
@@ -81,17 +82,10 @@ class Preparation:
         counts: what the server had counted before the preflight. Sets `outcome.refused` where to start over
         would empty the ranks of an earlier run that are not asked for now.
         """
-        history, manifest = self._journal.history, self._workload.manifest
+        history = self._journal.history
         closed, seen = history.closed, history.counts
-        target = {
-            "set": manifest.name,
-            "spec_sha256": manifest.spec_sha256,
-            "url": self._server.url,
-            "model": self._server.model,
-            "engine": self._server.engine.name,
-        }
+        self._write("begin", **self._target(), counts=counts)
         self._looks = [counts]
-        self._write("begin", **target, counts=counts)
         known = bool(history.seeded or history.passed)
         doubt = doubt_of(self._wanted, seen, counts, closed=closed) if known else ""
         if self._wanted.round is not None:
@@ -121,6 +115,21 @@ class Preparation:
             self.outcome.unproved.append("that nothing was sent since the last run (--resume)")
         self.note("an earlier run's seeds count: one check a rank shows whether the server still holds them")
         return True
+
+    def _target(self) -> dict[str, object]:
+        """Return what is prepared and where: rows of the journal count for the same target only."""
+        server, manifest = self._server, self._workload.manifest
+        target: dict[str, object] = {
+            "set": manifest.name,
+            "spec_sha256": manifest.spec_sha256,
+            "url": server.url,
+            "model": server.model,
+            "engine": server.engine.name,
+        }
+        if isinstance(server, PairServer):
+            sides = {"prefill": server.prefill, "decode": server.decode}
+            target |= {side: [each.url for each in servers] for side, servers in sides.items()}
+        return target
 
     def _require_seeds(self, *, restarted: bool) -> None:
         """Raise WlgenError where the journal does not show that the server holds the seeds of the ranks."""

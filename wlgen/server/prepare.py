@@ -10,11 +10,11 @@ from pathlib import Path
 from wlgen.build.ready import load_encoding
 from wlgen.engines import engine
 from wlgen.errors import error
-from wlgen.server.api import Server
 from wlgen.server.counters import look
 from wlgen.server.door import KEY_VARIABLE
 from wlgen.server.journal import JOURNAL, Journal
 from wlgen.server.outcome import Outcome, Wanted
+from wlgen.server.pair import check_roles, open_server
 from wlgen.server.preflight import choose_engine, choose_model, preflight
 from wlgen.server.preparation import NotHeldError, Preparation
 from wlgen.spec import file as spec_file
@@ -27,11 +27,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrimedServer:
-    """The server, and the journal of what it was sent. timeout: seconds for a whole answer."""
+    """The server, and the journal of what it was sent. timeout: seconds for a whole answer.
+
+    prefill, decode: the servers of a pair, of which `url` is the router.
+    """
 
     url: str
     engine: str | None = None
     model: str | None = None
+    prefill: tuple[str, ...] = ()
+    decode: tuple[str, ...] = ()
     timeout: float = 600.0
     journal: Path | None = None
 
@@ -58,18 +63,22 @@ async def prepare_set(
     given = None if target.engine is None else engine(target.engine, place="--engine")
     key = os.environ.get(KEY_VARIABLE)
     journal_path = target.journal or workload.folder / JOURNAL
-    server = Server(target.url, engine=planned, api_key=key, timeout=target.timeout)
+    server = await open_server(
+        target.url, prefill=target.prefill, decode=target.decode, api_key=key, patience=target.timeout
+    )
     async with server:
         with Journal(journal_path) as journal:
             server.model = await choose_model(server, target.model)
             server.engine, told = await choose_engine(server, given, planned)
+            pair = await check_roles(server, workload.manifest.dp_ranks)
             counts = await look(server)
+            model = f"model: {server.model} at {server.url}"
             found = await preflight(server, workload, encoding, wanted.ranks)
             work = Preparation(
                 server=server,
                 workload=workload,
                 encoding=encoding,
-                found=replace(found, proofs=(f"model: {server.model} at {server.url}", told, *found.proofs)),
+                found=replace(found, proofs=(model, told, *pair, *found.proofs)),
                 wanted=wanted,
                 journal=journal,
                 report=report,

@@ -20,6 +20,7 @@ from wlgen.engines import every_engine
 from wlgen.errors import error
 from wlgen.server.api import AskedPrompt, Server, unusable
 from wlgen.server.door import KEY_VARIABLE
+from wlgen.server.pair import check_roles, open_server
 from wlgen.server.preflight import IMPOSSIBLE_RANK, choose_model
 from wlgen.server.replies import Reply, RequestError
 from wlgen.simulate.fitting import fitting_rules
@@ -55,28 +56,39 @@ class Probed:
 
 
 async def probe_server(
-    url: str, *, engine: str | None, model: str | None, patience: float, longest: int
+    url: str,
+    *,
+    engine: str | None,
+    model: str | None,
+    patience: float,
+    longest: int,
+    prefill: Sequence[str] = (),
+    decode: Sequence[str] = (),
 ) -> Probed:
     """Ask a server everything; no prompt is longer than `longest` tokens. WlgenError where it fails.
 
-    patience: seconds without an answer.
+    patience: seconds for a whole answer. prefill, decode: the servers of a pair whose router is `url`.
     """
     key = os.environ.get(KEY_VARIABLE)
     given = None if engine is None else known_engine(engine, place="--engine")
     known = list(every_engine())
-    async with Server(url, engine=given or known[0], api_key=key, timeout=patience) as server:
+    server = await open_server(url, prefill=prefill, decode=decode, api_key=key, patience=patience)
+    async with server:
         server.model = await choose_model(server, model)
+        pair = await check_roles(server, 1)
         try:
-            detected = await server.detect()
+            detected = server.engine if pair else await server.detect()
             if given is None and detected is None:
                 expected = " or ".join(each.title for each in known)
                 found = "no page that one of them alone has"
                 raise error(server.url, expected=expected, found=found, remedy="Give --engine.")
             server.engine = given or detected or server.engine
             most = await server.max_model_len()
-            return await probe(server, longest=min(longest, most - 1) if most else longest)
+            probed = await probe(server, longest=min(longest, most - 1) if most else longest)
         except RequestError as failure:
             raise unusable(server.url, failure, expected="an answer to a throw-away prompt") from failure
+        probed.facts[:0] = pair
+        return probed
 
 
 async def probe(server: Server, *, longest: int) -> Probed:

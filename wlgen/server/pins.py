@@ -1,0 +1,89 @@
+"""Proof that a pair keeps a pin, by throw-away prompts and the prefill side's own counters, before any seed.
+
+Nothing here waits 300 s: a pin that fails hangs the decode side, so each prompt has PIN_SECONDS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wlgen.errors import WlgenError, error
+from wlgen.server.api import AskedPrompt, unusable
+from wlgen.server.counters import computed
+from wlgen.server.pair import ROUTE, PairServer
+from wlgen.server.replies import Reply, RequestError
+
+PIN_SECONDS = 60.0  # a first prompt of a cold server compiles kernels meanwhile
+_LOST = (
+    f"The pin is lost on the way: sglang-router keeps it on /v1/completions only. {ROUTE}. A request that "
+    "hangs holds the decode side for 300 s."
+)
+
+
+async def prove_pair(pair: PairServer, fresh: Callable[[], AskedPrompt], impossible: int, last: int) -> str:
+    """Return the proof that ranks are pinned; WlgenError where they are not.
+
+    fresh: makes a prompt of at least three quanta that no server has seen. impossible: a rank that cannot
+    exist. last: the last rank of the set.
+    """
+    if await _served(pair, fresh(), impossible):
+        found = f"rank {impossible} served, which cannot exist"
+        raise error(f"{pair.url} pins", expected="a router that keeps them", found=found, remedy=_LOST)
+    prompt = fresh()
+    at_start = await computed(pair)
+    await _ask(pair, prompt, 0)
+    again = await _ask(pair, prompt, 0)
+    if not again.cached_tokens:
+        raise _broken(pair, "a prompt sent twice to rank 0 to hit", f"{again.cached_tokens} cached tokens")
+    after_first = await computed(pair)
+    moved = _moved(at_start, after_first)
+    if moved is not None and moved != {0}:
+        raise _broken(
+            pair, "rank 0 of the prefill side to compute it", f"the counters of ranks {sorted(moved)}"
+        )
+    if last == 0:
+        return "pinning: proved, the prefill side has one rank"
+    other = await _ask(pair, prompt, last)
+    if other.cached_tokens:
+        raise _broken(pair, f"the same prompt to miss on rank {last}", f"{other.cached_tokens} cached tokens")
+    moved = _moved(after_first, await computed(pair))
+    if moved is not None and moved != {last}:
+        raise _broken(pair, f"rank {last} of the prefill side to compute it", f"ranks {sorted(moved)}")
+    counted = "" if moved is None else f", and the prefill side computed it on ranks 0 and {last} in turn"
+    proved = f"a prompt sent twice to rank 0 hits, on rank {last} it misses"
+    return f"pinning: proved, {proved}{counted}"
+
+
+def _moved(before: dict[int, int] | None, after: dict[int, int] | None) -> set[int] | None:
+    """Return the ranks that computed more than the one token of a health probe; None where unknown."""
+    if before is None or after is None:
+        return None
+    return {rank for rank, count in after.items() if count > before.get(rank, 0) + 1}
+
+
+async def _served(pair: PairServer, prompt: AskedPrompt, rank: int) -> bool:
+    try:
+        await pair.ask(prompt, max_tokens=1, dp_rank=rank, stream=False, seconds=PIN_SECONDS)
+    except RequestError as failure:
+        if failure.trouble == "http":
+            return False
+        raise _unanswered(pair, rank, failure) from failure
+    return True
+
+
+async def _ask(pair: PairServer, prompt: AskedPrompt, rank: int) -> Reply:
+    try:
+        return await pair.ask(prompt, max_tokens=1, dp_rank=rank, stream=False, seconds=PIN_SECONDS)
+    except RequestError as failure:
+        raise _unanswered(pair, rank, failure) from failure
+
+
+def _unanswered(pair: PairServer, rank: int, failure: RequestError) -> WlgenError:
+    place, expected = f"{pair.url} pins", f"an answer to a prompt pinned to rank {rank}"
+    if failure.trouble in ("timeout", "http"):
+        return error(place, expected=expected, found=failure.message, remedy=_LOST)
+    return unusable(place, failure, expected=expected)
+
+
+def _broken(pair: PairServer, expected: str, found: str) -> WlgenError:
+    return error(f"{pair.url} pins", expected=expected, found=found, remedy=_LOST)
