@@ -120,7 +120,7 @@ def test_a_request_that_its_client_gave_up_is_work_too(warm):
     """It is in no count of finished requests, and its prompt is in the cache."""
     with rehearsal(warm) as running:
         prepared(warm, running)
-        running.simulation.ranks[1].aborted += 1
+        running.life.ranks[1].aborted += 1
         assert any("did other work" in note for note in prepared(warm, running).notes)
         assert flushes(running) == 2
 
