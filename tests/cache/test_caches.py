@@ -158,13 +158,18 @@ def test_retention_keeps_points_between_prompt_ends(retention, found):
 
 @ENGINES
 def test_the_least_recently_used_goes_first(engine):
-    cache = cache_of(16, engine, capacity=192)
-    for name in ("a", "b", "a", "c"):  # 64 tokens each; the fourth still fits, with what a keeps
+    cache = cache_of(16, engine, capacity=208)
+    for name in (
+        "a",
+        "b",
+        "a",
+        "c",
+    ):  # 64 tokens each; the third still fits, with the page more that SGLang asks for
         send(cache, tokens(name, 64))
     send(cache, tokens("d", 64))  # pushes out b, which nobody used since
     assert {evicted.owner for evicted in cache.take_evicted()} == {1}
     assert send(cache, tokens("a", 64)) == 48
-    assert cache.held_len <= 192
+    assert cache.held_len <= 208
 
 
 def test_sglang_drops_whole_leaves_and_vllm_single_blocks():

@@ -81,7 +81,7 @@ def test_known_outputs_can_be_hit():
 
 
 def test_a_capacity_evicts_and_says_whom_and_by_whom():
-    simulation = caches(256)
+    simulation = caches(272)
     sent = [request(name, 0, 128) for name in ("aa", "bb", "cd")]
     assert [hit.cached_len for hit in simulation.replay(sent)] == [0, 0, 0]
     assert [(e.by, e.of, e.tokens) for e in simulation.evictions] == [("cd", "aa", 128)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 
 from wlgen.cache.rule import CacheRule, Evicted, Ids, Match
 from wlgen.cache.tree import Live, Node, PageTree
-from wlgen.pages import ceil_to
+from wlgen.pages import ceil_to, floor_to
 
 if sys.byteorder != "little":  # keys would still be right, but nobody has tried
     raise ImportError("wlgen replays caches on little-endian machines only")
@@ -18,12 +19,19 @@ class RadixCache:
     """Pages of P tokens, or of P bigrams under EAGLE/MTP, in a tree whose nodes are split where prompts part.
 
     A request admitted while another is computed does not see it: match and insert are the two moments.
-    Source: SGLang 0.5.23 unified_radix_cache.checkpoint_into_tree and unified_tree_core.
+
+    Under a capacity a prompt makes room for itself, enters the tree and is pinned chunk by chunk, as each
+    chunk of `chunk` tokens is computed. It matters where prompts are longer than a chunk: a prompt of 5,835
+    tokens in chunks of 512 makes leaves of 512 tokens, so an eviction may take its end and leave 1,536 tokens
+    of it to be hit; as one leaf it would be lost whole. Without a capacity the hits are the same, and a
+    prompt enters at once. Source: SGLang 0.5.23 unified_radix_cache.checkpoint_into_tree and
+    unified_tree_core; a real server under pressure answered so.
     """
 
-    def __init__(self, rule: CacheRule, capacity: int | None = None) -> None:
+    def __init__(self, rule: CacheRule, capacity: int | None, chunk: int) -> None:
         self.rule = rule
-        self._capacity = capacity
+        self._capacity = None if capacity is None else floor_to(capacity, rule.page_size)
+        self._chunk = chunk
         self._page = rule.page_size
         self._ahead = rule.lookahead
         self._width = 8 if rule.speculative else 4  # bytes of a bigram or token
@@ -46,18 +54,14 @@ class RadixCache:
 
     def insert(self, match: Match, output_ids: Ids) -> None:
         """Add prompt and outputs but the last, whole pages only; evicts first under a capacity; unpins."""
-        ids, key, hit = match.ids, match.key, match.node
+        ids, key = match.ids, match.key
         total = len(ids) + len(output_ids) - 1
         self._tree.owner += 1
-        if self._capacity is not None:
-            room = self.held_len + ceil_to(total, self._page) - match.cached_len
-            if room > self._capacity:
-                self.evict(room - self._capacity)
         if total > len(ids):
             key = self._key(np.concatenate((ids, output_ids[:-1])))
-        self._keep(match, key, total)
-        hit.pins -= 1
-        self._tree.offer(hit)
+        node = self._keep(match, key, total)
+        node.pins -= 1
+        self._tree.offer(node)
 
     def evict(self, tokens: int) -> int:
         """Drop the least recently used, unpinned leaves until `tokens` are freed; return how many were."""
@@ -76,19 +80,63 @@ class RadixCache:
         """Return the deepest node, from this one up, at which a hit may end."""
         return node
 
-    def _keep(self, match: Match, key: bytes, total: int) -> None:
-        """Add the first `total` tokens of `key`."""
-        tree, end = self._tree, self._whole(total)
-        node, at = tree.walk(match.node, key, end)
-        if at < node.end:
-            node = tree.cut(node, at)
+    def _keep(self, match: Match, key: bytes, total: int) -> Node:
+        """Add the first `total` tokens of `key`; return the node that is pinned now, where they end."""
+        node: Node = match.node
+        prompt_len = len(match.ids)
+        # The prompt's end is the end of a leaf, so that outputs may be evicted without it.
+        chunks = (prompt_len,) if self._capacity is None else self._chunk_ends(match.cached_len, prompt_len)
+        start = match.cached_len
+        for end in chunks:
+            self._make_room(node.end // self._width, start, end)
+            node, start = self._extend(node, key, self._whole(end)), end
+        if total > prompt_len:
+            # Each output asks for a page, so the last one decides how much room there must be.
+            self._make_room(node.end // self._width, total - 1, total)
+            node = self._extend(node, key, self._whole(total))
+        return node
+
+    def _chunk_ends(self, start: int, prompt_len: int) -> Iterator[int]:
+        """Yield where each prefill chunk ends; only a first chunk that is cut short ends on a page."""
+        first = self._chunk
+        if ceil_to(prompt_len - start, self._page) > first:
+            first = floor_to(first, self._page) or first
+        end = min(start + first, prompt_len)
+        yield end
+        while end < prompt_len:
+            end = min(end + self._chunk, prompt_len)
+            yield end
+
+    def _make_room(self, published: int, start: int, end: int) -> None:
+        """Evict what a request needs for its tokens from `start` to `end`; the tree holds `published`.
+
+        SGLang asks for a page more than the tokens fill, since the first of them may need one, and so at
+        times evicts a leaf more than it needs. With pages of 16, a chunk of 512 tokens asks for 528.
+        """
+        if self._capacity is None:
+            return
+        over = self._page if self._page > 1 else 0
+        free = self._capacity - self.held_len - (ceil_to(start, self._page) - published)
+        if end - start + over > free:
+            self.evict(end - start + over - free)
+
+    def _extend(self, node: Node, key: bytes, end: int) -> Node:
+        """Add `key` below a pinned node up to byte `end`; return the node that ends there, now pinned."""
+        tree = self._tree
+        last, at = tree.walk(node, key, end)
+        if at < last.end:
+            last = tree.cut(last, at)
         if at < end:
-            node = tree.add(node, key, end, None)
-            # The leaf is split at the prompt's end, so that outputs may be evicted without it.
-            prompt = self._whole(len(match.ids))
-            if at < prompt < end:
-                tree.cut(node, prompt)
-        tree.use(node)
+            last = tree.add(last, key, end, None)
+        tree.use(last)
+        self._repin(node, last)
+        return last
+
+    def _repin(self, node: Node, last: Node) -> None:
+        """Pin another node of a running request instead of this one."""
+        last.pins += 1
+        node.pins -= 1
+        self._tree.offer(node)
 
     def _key(self, ids: Ids) -> bytes:
         if not self.rule.speculative:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wlgen.cache.radix import RadixCache
@@ -41,8 +40,7 @@ class WindowRadixCache(RadixCache):
     """
 
     def __init__(self, rule: CacheRule, capacity: int | None, chunk: int) -> None:
-        super().__init__(rule, capacity)
-        self._chunk = chunk
+        super().__init__(rule, capacity, chunk)
         self._quantum = rule.hit_quantum
         self._window = rule.sliding_window
         self._last = ceil_to(self._window, rule.page_size)  # what a request's last node may hold
@@ -61,27 +59,21 @@ class WindowRadixCache(RadixCache):
             node = node.parent
         return hit or node
 
-    def _keep(self, match: Match, key: bytes, total: int) -> None:
+    def _keep(self, match: Match, key: bytes, total: int) -> Node:
         prompt_len = len(match.ids)
         junction = match.held_len // self._quantum * self._quantum
         request = _Request(match.node, key, match.cached_len, junction)
+        start = match.cached_len
         for end in self._chunk_ends(match.cached_len, prompt_len):
+            self._make_room(request.protected, start, end)
             self._publish(request, end, finished=end == total)
+            start = end
         if total > prompt_len:
             if self._window:
                 self._decode(request, prompt_len + 1, total)
+            self._make_room(request.protected, total - 1, total)
             self._publish(request, total, finished=True)
-
-    def _chunk_ends(self, start: int, prompt_len: int) -> Iterator[int]:
-        """Yield where each prefill chunk ends; only a first chunk that is cut short ends on a page."""
-        first = self._chunk
-        if ceil_to(prompt_len - start, self._page) > first:
-            first = floor_to(first, self._page)
-        end = min(start + first, prompt_len)
-        yield end
-        while end < prompt_len:
-            end = min(end + self._chunk, prompt_len)
-            yield end
+        return request.hit
 
     def _publish(self, request: _Request, tokens: int, *, finished: bool) -> None:
         """Insert the first `tokens` of a request, or only its junction where that is reached now."""
@@ -137,6 +129,8 @@ class WindowRadixCache(RadixCache):
         if at < stop:
             node = self._add_leaf(node, key, stop, freed)
         tree.use(node)
+        self._repin(request.hit, node)
+        request.hit = node
 
     def _add_leaf(self, parent: Node, key: bytes, stop: int, freed: int) -> Node:
         """Add what is new as one leaf or several, cut where its window and its last begin, and at quanta."""

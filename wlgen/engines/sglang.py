@@ -29,7 +29,7 @@ def _rule(numbers: RuleNumbers) -> CacheRule:
 
 def _new_cache(rule: CacheRule, capacity: int | None, chunk: int) -> PrefixCache:
     if rule.sliding_window == 0 and rule.hit_quantum == rule.page_size:
-        return RadixCache(rule, capacity)
+        return RadixCache(rule, capacity, chunk)
     return WindowRadixCache(rule, capacity, chunk)
 
 
