@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+MOST_TOKENS = 2**24  # of a prompt: no model of 2026 reads more, and a plan of it fits in memory
+
 
 def floor_to(tokens: int, quantum: int) -> int:
     """Return the largest multiple of `quantum` that is at most `tokens` (both at least 0)."""

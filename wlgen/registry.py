@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import importlib.util
 import pkgutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wlgen.errors import error
@@ -35,6 +37,15 @@ def all_names() -> dict[str, list[str]]:
     """Return the names of the kinds in each folder of KINDS, without importing the folders either."""
     specs = {kind: importlib.util.find_spec(f"wlgen.{kind}") for kind in KINDS}
     return {kind: _names(spec.submodule_search_locations or ()) for kind, spec in specs.items() if spec}
+
+
+def about(kind: str, name: str) -> str:
+    """Return the first sentence of a kind's docstring, which says what it is for, without importing it."""
+    spec = importlib.util.find_spec(f"wlgen.{kind}")
+    folder = Path((spec.submodule_search_locations or ("",))[0] if spec else "")
+    tree = ast.parse((folder / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8"))
+    first = (ast.get_docstring(tree) or "").partition("\n\n")[0]
+    return " ".join(first.split()).removeprefix(f"{name}: ")
 
 
 def _names(path: Iterable[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Cache rules: how the engine under test reuses prefixes, by name.
 
-A named rule is one module here with `Options` (a strict pydantic model of what a spec may set) and
-`rule(options, place) -> CacheRule`. All quantities are tokens.
+A named rule is one module here with `Options` (a strict pydantic model of what a spec may set),
+`rule(options, place) -> CacheRule`, and `CHECKED`, which says for `wlgen list` how the rule was held against
+its engine. All quantities are tokens.
 """

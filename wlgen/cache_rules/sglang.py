@@ -8,15 +8,32 @@ from pydantic import Field
 
 from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.engines import cache_rule
-from wlgen.strict.model import Strict
+from wlgen.pages import MOST_TOKENS
+from wlgen.strict.model import Strict, key
+
+CHECKED = "replayed through the radix trees of SGLang 0.5.23, and against its server on a CPU"
 
 
 class Options(Strict):
-    """page_size: --page-size, 1 as in the engine. speculative: EAGLE or MTP. sliding_window: tokens."""
+    """What a spec may say of SGLang's radix tree."""
 
-    page_size: Annotated[int, Field(ge=1)] = 1
-    speculative: bool = False
-    sliding_window: Annotated[int, Field(ge=0)] = 0
+    page_size: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = key(
+        "Tokens of one page of the tree: the server's --page-size. 1, as in the engine, where left out.",
+        unit="tokens",
+        example="128",
+        default=1,
+    )
+    speculative: bool = key(
+        "Whether EAGLE or MTP speculation is on, which costs one token of reuse.",
+        example="true",
+        default=False,
+    )
+    sliding_window: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = key(
+        "The window of a model that mixes full and sliding-window attention; 0 for other models.",
+        unit="tokens",
+        example="4096",
+        default=0,
+    )
 
 
 def rule(options: Options, *, place: str) -> CacheRule:  # noqa: ARG001 (any option that passes is a rule)

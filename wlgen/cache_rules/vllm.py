@@ -9,22 +9,46 @@ from pydantic import Field
 from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.engines import cache_rule
 from wlgen.errors import error
-from wlgen.pages import ceil_to
-from wlgen.strict.model import Strict
+from wlgen.pages import MOST_TOKENS, ceil_to
+from wlgen.strict.model import Strict, key
+
+CHECKED = "replayed through the KV-cache manager of vLLM 0.32.0, and against its server on a CPU"
 
 
 class Options(Strict):
-    """page_size: --block-size, 16 as in the engine. hit_quantum: page_size where absent.
+    """What a spec may say of vLLM's hash-chained blocks."""
 
-    hit_quantum is the least common multiple of the block sizes of a hybrid model's groups; retention is
-    --prefix-cache-retention-interval, with hit_quantum for the engine's None.
-    """
-
-    page_size: Annotated[int, Field(ge=1)] = 16
-    hit_quantum: Annotated[int, Field(ge=1)] | None = None
-    speculative: bool = False
-    sliding_window: Annotated[int, Field(ge=0)] = 0
-    retention: Annotated[int, Field(ge=0)] = 0
+    page_size: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = key(
+        "Tokens of one block: the server's --block-size. 16, as in the engine, where left out.",
+        unit="tokens",
+        example="128",
+        default=16,
+    )
+    hit_quantum: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | None = key(
+        "Hits come only in multiples of it: the least common multiple of the block sizes of a hybrid model's "
+        "groups. Left out, it is page_size.",
+        unit="tokens",
+        example="256",
+        default=None,
+    )
+    speculative: bool = key(
+        "Whether EAGLE or MTP speculation is on, which costs one hit quantum of reuse.",
+        example="true",
+        default=False,
+    )
+    sliding_window: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = key(
+        "The window of a model that mixes full and sliding-window attention; 0 for other models.",
+        unit="tokens",
+        example="4096",
+        default=0,
+    )
+    retention: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = key(
+        "From one kept state of a hybrid model to the next, between the ends of prompts "
+        "(--prefix-cache-retention-interval): 0 for none there, hit_quantum for the engine's None.",
+        unit="tokens",
+        example="16384",
+        default=0,
+    )
 
 
 def rule(options: Options, *, place: str) -> CacheRule:

@@ -9,19 +9,37 @@ from pydantic import Field
 from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.cache_rules._forced import forced
 from wlgen.engines import cache_rule
-from wlgen.strict.model import Strict
+from wlgen.pages import MOST_TOKENS
+from wlgen.strict.model import Strict, key
 
 PAGE_SIZE = 256
 SLIDING_WINDOW = 128
 WINDOW_PAGE = 64
 
+CHECKED = "replayed through the KV-cache manager of vLLM 0.32.0"
+
 
 class Options(Strict):
-    """page_size may be stated, but not changed. speculative: MTP."""
+    """What a spec may say. page_size may be stated, but not changed."""
 
-    page_size: Annotated[int, forced(PAGE_SIZE, "vLLM forces --block-size for DeepSeek-V4")] = PAGE_SIZE
-    speculative: bool = False
-    retention: Annotated[int, Field(ge=0, multiple_of=PAGE_SIZE)] = 0
+    page_size: Annotated[int, forced(PAGE_SIZE, "vLLM forces --block-size for DeepSeek-V4")] = key(
+        "Tokens of one page: the server's --block-size. The engine forces 256.",
+        unit="tokens",
+        example="256",
+        default=PAGE_SIZE,
+    )
+    speculative: bool = key(
+        "Whether MTP speculation is on, which costs 64 tokens of reuse.",
+        example="true",
+        default=False,
+    )
+    retention: Annotated[int, Field(ge=0, multiple_of=PAGE_SIZE, le=MOST_TOKENS)] = key(
+        "From one kept state to the next, between the ends of prompts (--prefix-cache-retention-interval). "
+        "0 for none there, 256 for all.",
+        unit="tokens",
+        example="16384",
+        default=0,
+    )
 
 
 def rule(options: Options, *, place: str) -> CacheRule:  # noqa: ARG001 (any option that passes is a rule)

@@ -29,7 +29,7 @@ def load_tokenizer(path: str, revision: str | None, *, place: str) -> tuple[Any,
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from transformers import AutoTokenizer  # noqa: PLC0415 (takes a second; other encodings do without)
 
-    folder = Path(path).expanduser()
+    folder = Path(os.path.expandvars(Path(path).expanduser()))
     here = folder.is_dir()
     file = _local_file(folder, revision, place) if here else _hub_file(path, revision, place)
     source = str(folder) if here else path
@@ -46,7 +46,7 @@ def load_tokenizer(path: str, revision: str | None, *, place: str) -> tuple[Any,
 
 
 def _check_hub_id(path: str, revision: str | None, place: str) -> None:
-    folder = Path(path).expanduser()
+    folder = Path(os.path.expandvars(Path(path).expanduser()))
     expected = f"a folder with {FILE}, or a hub id such as owner/name"
     if folder.exists():
         raise error(place, expected=expected, found=f"a file, {path}", remedy="Give the folder it stands in.")

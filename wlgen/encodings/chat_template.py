@@ -14,18 +14,25 @@ from wlgen.encodings._loading import load_tokenizer
 from wlgen.encodings._template_checks import Dicts, check_date, check_kwargs, check_parts, try_roles
 from wlgen.encodings.deepseek_v4 import USER
 from wlgen.errors import error
-from wlgen.strict.model import Strict
+from wlgen.strict.model import Strict, key
 
 
 class Options(Strict):
-    """path: a folder with tokenizer.json and a chat template, or a hub id. revision: of the hub.
+    """What a spec may say of a model with a chat template."""
 
-    template_kwargs: variables of the template, sent with every request as chat_template_kwargs.
-    """
-
-    path: Annotated[str, Field(min_length=1)]
-    revision: str | None = None
-    template_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
+    path: Annotated[str, Field(min_length=1)] = key(
+        "A folder with tokenizer.json and a chat template, or a hub id. ~ and $VARIABLES are expanded.",
+        example="/models/qwen3-8b",
+    )
+    revision: str | None = key(
+        "The branch, tag or commit of a hub id. A folder has none.", example="main", default=None
+    )
+    template_kwargs: dict[str, JsonValue] = key(
+        "Variables of the template. Every request must carry them as chat_template_kwargs, and exports write "
+        "them.",
+        example="{enable_thinking: false}",
+        default={},
+    )
 
 
 def load(options: Options, *, place: str) -> Encoding:

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from wlgen.encodings import Encoding, Framing, Message
 from wlgen.errors import error
-from wlgen.strict.model import Strict
+from wlgen.strict.model import Strict, key
 
 BOS = "<｜begin▁of▁sentence｜>"  # noqa: RUF001 (0, as the model spells it)
 EOS = "<｜end▁of▁sentence｜>"  # noqa: RUF001 (1, as the model spells it)
@@ -25,12 +25,14 @@ NO_THINK = "</think>"  # 128822
 
 
 class Options(Strict):
-    """thinking: false is chat mode; true is the effort `high`, the default of servers in thinking mode.
+    """What a spec may say of DeepSeek V4. `medium` is missing: vLLM takes it for `low`, SGLang for `high`."""
 
-    `medium` is missing: vLLM takes it for `low`, SGLang for `high`.
-    """
-
-    thinking: bool | Literal["low", "high", "max"] = False
+    thinking: bool | Literal["low", "high", "max"] = key(
+        "false: chat mode. low, high, max: thinking mode at this effort; true is high, the servers' default. "
+        "Every request must carry it, and exports write it.",
+        example="high",
+        default=False,
+    )
 
 
 def load(options: Options, *, place: str) -> Encoding:

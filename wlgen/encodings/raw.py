@@ -14,22 +14,30 @@ from wlgen.encodings._framing import PROBES, find_framing, vocabulary_probes
 from wlgen.encodings._loading import load_tokenizer
 from wlgen.encodings.deepseek_v4 import packaged_tokenizer
 from wlgen.errors import error
-from wlgen.strict.model import Strict
+from wlgen.strict.model import Strict, key
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
 class Options(Strict):
-    """path: a folder with tokenizer.json, or a hub id; DeepSeek V4 if absent. revision: of the hub.
+    """What a spec may say of raw prompts."""
 
-    add_special_tokens: whether the server adds the tokenizer's BOS or EOS, as the completions endpoints of
-    vLLM (its field of the same name) and SGLang do by default.
-    """
-
-    path: Annotated[str, Field(min_length=1)] | None = None
-    revision: str | None = None
-    add_special_tokens: bool = False
+    path: Annotated[str, Field(min_length=1)] | None = key(
+        "A folder with tokenizer.json, or a hub id. ~ and $VARIABLES are expanded. Left out, it is the "
+        "packaged tokenizer of DeepSeek V4.",
+        example="/models/qwen3-8b",
+        default=None,
+    )
+    revision: str | None = key(
+        "The branch, tag or commit of a hub id. A folder has none.", example="main", default=None
+    )
+    add_special_tokens: bool = key(
+        "Whether the server puts the tokenizer's BOS or EOS around a prompt, as the completions endpoints of "
+        "vLLM (its field of this name) and SGLang do by default.",
+        example="true",
+        default=False,
+    )
 
 
 def load(options: Options, *, place: str) -> Encoding:

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from wlgen.pages import ceil_to, floor_to
+from wlgen.pages import MOST_TOKENS, ceil_to, floor_to
 from wlgen.spec.lengths import MOST_ROWS
 from wlgen.spec.model import Ranks, Session
 from wlgen.spec.prefix import Prefix
 from wlgen.spec.splits import FormalSplit, SeedSplit
 from wlgen.strict.problems import KeyPath, Problems
-from wlgen.workload.bounds import MOST_TOKENS, Bound
+from wlgen.workload.bounds import Bound
 
 T = TypeVar("T")
 _SESSION = ("requests", "session")

@@ -14,7 +14,7 @@ from wlgen import cache_rules, encodings, engines, registry, tasks
 from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.errors import WlgenError
 from wlgen.pages import ceil_to
-from wlgen.strict.model import Strict, key, keys_of, refusal
+from wlgen.strict.model import Strict, key, refusal
 from wlgen.strict.problems import clip
 from wlgen.strict.validate import describe
 from wlgen.workload.bounds import CachedTokens, Tokens
@@ -118,9 +118,20 @@ class KindKey:
         return core_schema.no_info_plain_validator_function(self.read, serialization=written)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Describe the mapping as any one of the kinds."""
+        """Describe the mapping as any one of the kinds, each with its own options."""
         del schema, handler
-        return {"type": "object", "x-wlgen-kinds": self.folder.__name__}
+        return {"anyOf": [self._schema(name, model) for name, model in self.models()]}
+
+    def _schema(self, name: str, model: type[BaseModel]) -> dict[str, Any]:
+        made = model.model_json_schema(by_alias=True)
+        if made.pop("$defs", None):  # any JSON value, which a schema says by saying nothing
+            for each in made["properties"].values():
+                each.pop("additionalProperties", None)
+        if name:
+            chooser = {self.chooser: {"const": name, "description": made.get("description", "")}}
+            made["properties"] = chooser | made.get("properties", {})
+            made["required"] = [self.chooser, *made.get("required", [])]
+        return made
 
     def models(self) -> Iterator[tuple[str, type[BaseModel]]]:
         """Yield the name of each kind and the model of its options."""
@@ -189,6 +200,12 @@ class EncodingKey(KindKey):
     def _chosen(self, value: Any) -> tuple[str, dict[str, Any]]:
         own = isinstance(value, dict) and "path" in value
         return super()._chosen({"name": "chat-template", **value} if own else value)
+
+    def _schema(self, name: str, model: type[BaseModel]) -> dict[str, Any]:
+        made = super()._schema(name, model)
+        if name == "chat-template":
+            made["required"] = [key for key in made["required"] if key != self.chooser]
+        return made
 
     def model_of(self, value: Any) -> type[BaseModel] | None:
         """Return the model of the chosen encoding, that of a chat template for a path alone."""
@@ -265,14 +282,6 @@ def named_rule(kind: Kind) -> CacheRule:
         (problem,) = failure.problems
         raise refusal(expected=problem.expected, found=problem.found, remedy=problem.remedy) from failure
     return rule
-
-
-def keys_of_kinds(chosen: KindKey) -> dict[str, Any]:
-    """Return every key that any kind of a choice takes, the first kind's word for each."""
-    found: dict[str, Any] = {}
-    for _, model in chosen.models():
-        found = keys_of(model) | found
-    return found
 
 
 EncodingKind: TypeAlias = Annotated[Kind, EncodingKey(encodings)]

@@ -89,7 +89,7 @@ def _matches(patterns: Sequence[str], folder: Path, place: str) -> list[Path]:
     files: dict[Path, Path] = {}
     problems = []
     for pattern in patterns:
-        path = folder / Path(pattern).expanduser()
+        path = folder / os.path.expandvars(Path(pattern).expanduser())
         plain = [path] if path.exists() else []
         found = plain or [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 (a pattern may be absolute)
         for file in filter(Path.is_file, found):

@@ -19,7 +19,7 @@ _CLOSE = ".\n\nNow write the passage again, word for word."
 
 
 class Options(Strict):
-    """No options."""
+    """A copy has no options."""
 
 
 class Copy:

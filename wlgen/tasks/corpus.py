@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from wlgen.errors import WlgenError, error
 from wlgen.streams import Coordinates, below, part, words
-from wlgen.strict.model import Strict, refusal
+from wlgen.strict.model import Strict, key, refusal
 from wlgen.tasks._corpus_files import MOST_CHARACTERS, CorpusSource, read_dataset, read_files
 from wlgen.tasks._corpus_text import CONTEXT, Circle, Ends, Follow, Tokens, safe_text, spans_of, with_offsets
 from wlgen.text.lexicon import Chunk, Ids, Lexicon
@@ -37,17 +37,21 @@ _Text = Annotated[str, Field(min_length=1)]
 
 
 class Options(Strict):
-    """files: paths or globs, relative to the spec's folder: text, .jsonl or .parquet. dataset: a hub's name.
+    """Where the text comes from: files, or a data set of the hub."""
 
-    column: that holds the text. config, split ("train" where absent), revision: of the data set.
-    """
-
-    files: _Text | list[_Text] | None = None
-    dataset: _Text | None = None
-    config: _Text | None = None
-    split: _Text | None = None
-    revision: _Text | None = None
-    column: _Text = "text"
+    files: _Text | list[_Text] | None = key(
+        "Paths or globs of text, .jsonl or .parquet files, relative to the spec. ~ and $VARIABLES are "
+        "expanded.",
+        example="corpus/*.jsonl",
+        default=None,
+    )
+    dataset: _Text | None = key(
+        "A data set of the hub, in place of files.", example="wikimedia/wikipedia", default=None
+    )
+    config: _Text | None = key("The data set's configuration.", example="20231101.en", default=None)
+    split: _Text | None = key("The data set's split; train where left out.", example="test", default=None)
+    revision: _Text | None = key("The branch, tag or commit of the data set.", example="main", default=None)
+    column: _Text = key("The column that holds the text.", example="content", default="text")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -59,13 +63,13 @@ class Options(Strict):
             raise refusal(expected="files or dataset", found=found, remedy=remedy)
         if self.files == []:
             raise refusal(expected="at least one file", found="an empty list", key="files")
-        for key in ("config", "split", "revision"):
-            if self.files is not None and getattr(self, key) is not None:
+        for name in ("config", "split", "revision"):
+            if self.files is not None and getattr(self, name) is not None:
                 raise refusal(
-                    expected=f"{key} only with dataset",
-                    found=f"{key} with files",
+                    expected=f"{name} only with dataset",
+                    found=f"{name} with files",
                     remedy="Delete it.",
-                    key=key,
+                    key=name,
                 )
         return self
 

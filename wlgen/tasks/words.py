@@ -10,7 +10,7 @@ from wlgen.text.lexicon import Chunk, Lexicon
 
 
 class Options(Strict):
-    """No options."""
+    """Random words have no options."""
 
 
 class Words:

@@ -8,10 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
-from wlgen.pages import least_tokens
+from wlgen.pages import MOST_TOKENS, least_tokens
 from wlgen.strict.model import Strict, key, refusal
-
-MOST_TOKENS = 2**24  # of a prompt; no model of 2026 reads more, and a plan of it fits in memory
 
 
 def _exact(value: object) -> object:

@@ -1,0 +1,18 @@
+"""`wlgen schema`: the JSON Schema of a spec."""
+
+from __future__ import annotations
+
+import typer
+
+
+def command() -> None:
+    """Print the JSON Schema of a spec, by which an editor completes and checks it.
+
+    Editors with the YAML language server read it where the first line of a spec names a copy of it:
+    # yaml-language-server: $schema=spec.schema.json
+    """
+    import json
+
+    from wlgen.spec.reference import schema
+
+    typer.echo(json.dumps(schema(), indent=2))
