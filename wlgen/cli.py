@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import pkgutil
+import signal
 import sys
-from typing import Annotated
+import threading
+from errno import EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EPIPE
+from typing import Annotated, NoReturn
 
 import typer
 
 from wlgen import __version__, commands
 from wlgen.errors import WlgenError
+
+_NOT_OURS = {EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EPIPE}
 
 app = typer.Typer(name="wlgen", no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -47,13 +53,21 @@ for _group, _name in _by_use():
 
 def main() -> None:
     """Run the command line: exit 0 all promises hold, 1 findings, 2 bad input, 70 our bug."""
+    _clean_up_when_terminated()
     try:
         app()
+    except SystemExit:
+        # typer says nothing of a closed pipe and exits with 1, which would be a finding
+        if type(sys.stdout).__name__ == "PacifyFlushWrapper":
+            _end("standard output: expected a reader, found a closed pipe")
+        raise
     except WlgenError as failure:
         for problem in failure.problems:
             sys.stderr.write(f"wlgen: {problem}\n")
         sys.exit(2)
-    except Exception:  # noqa: BLE001 (the last line of defence, with its traceback)
+    except Exception as failure:  # noqa: BLE001 (the last line of defence, with its traceback)
+        if said := _of_this_machine(failure):
+            _end(said)
         import traceback  # noqa: PLC0415 (only when a bug needs it)
 
         traceback.print_exc()
@@ -61,3 +75,30 @@ def main() -> None:
         sys.exit(70)
     finally:
         gc.freeze()  # so that the interpreter does not search all that is held for cycles before it ends
+
+
+def _clean_up_when_terminated() -> None:
+    """Let SIGTERM, as a batch system sends it, unwind as Ctrl-C does, so that nothing half-built is left."""
+
+    def end(_number: int, _frame: object) -> None:
+        sys.exit(128 + signal.SIGTERM)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)
+
+
+def _of_this_machine(failure: Exception) -> str | None:
+    """Return the line for a failure that is no bug of wlgen: no memory, or a full disk behind its output."""
+    thread = isinstance(failure, RuntimeError) and "can't start new thread" in str(failure)
+    if thread or isinstance(failure, MemoryError):
+        remedy = "Raise the limit (ulimit -v, or the container's), or give --jobs 1"
+        return f"memory: expected room for what this command holds, found no more. {remedy}"
+    if isinstance(failure, OSError) and failure.errno in _NOT_OURS:
+        return f"{failure.filename or 'standard output'}: expected a place to write, found {failure.strerror}"
+    return None
+
+
+def _end(said: str) -> NoReturn:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what standard output still holds has nowhere to go
+    sys.stderr.write(f"wlgen: {said}\n")
+    sys.exit(2)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from errno import EINVAL
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 
 MOST_ALIKE = 10  # problems of one kind that are told one by one
 
@@ -65,3 +68,14 @@ class WlgenError(Exception):
 def error(place: str, *, expected: str, found: str, remedy: str = "") -> WlgenError:
     """Return a WlgenError with one problem."""
     return WlgenError(Problem(place=place, expected=expected, found=found, remedy=remedy))
+
+
+def regular(path: Path) -> Path:
+    """Return the path of a file that may be opened; OSError where it leads to none, before it is opened.
+
+    A pipe that nobody writes into would be waited for without end, and /dev/zero has none.
+    """
+    mode = path.stat().st_mode
+    if not S_ISREG(mode):
+        raise OSError(EINVAL, "a directory" if S_ISDIR(mode) else "a pipe, a socket or a device, not a file")
+    return path

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from wlgen import readers, registry
-from wlgen.errors import Problem, WlgenError
+from wlgen.errors import Problem, WlgenError, regular
 from wlgen.readers import Reader, Result, Source
 
 OPENING = 4096  # bytes by which a client is recognised
@@ -35,7 +35,7 @@ def _results(path: Path, reader: Reader) -> Iterator[Result | Problem]:
         other = path.parent / relative
         return other if other.is_file() else None
 
-    with path.open("rb") as content:
+    with regular(path).open("rb") as content:
         yield from reader.read(Source(name=str(path), content=content, beside=beside))
 
 
@@ -77,7 +77,7 @@ def _is_extra(path: Path) -> bool:
 
 def _recognised(path: Path, loaded: Sequence[Reader]) -> Reader | None:
     try:
-        with path.open("rb") as content:
+        with regular(path).open("rb") as content:
             opening = content.read(OPENING)
     except OSError:  # a folder may hold files that are not for us to read
         return None
@@ -87,7 +87,7 @@ def _recognised(path: Path, loaded: Sequence[Reader]) -> Reader | None:
 
 def _unreadable(path: Path) -> Problem | None:
     try:
-        with path.open("rb") as content:
+        with regular(path).open("rb") as content:
             empty = not content.read(1)
     except OSError as failure:
         found = failure.strerror or str(failure)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import resource
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from wlgen.build.evidence import Evidence, Method, method_of
 from wlgen.build.ready import Blueprint, blueprint, content_sha256, load_encoding
 from wlgen.build.shares import share_out
 from wlgen.build.store import Staging
 from wlgen.encodings import Encoding
-from wlgen.errors import WlgenError, error
+from wlgen.errors import WlgenError, error, regular
 from wlgen.plan.predict import gate
 from wlgen.plan.rows import File, Plan
 from wlgen.plan.solve import solve
@@ -25,17 +29,22 @@ from wlgen.workload.opened import Workload, file_sha256, open_workload
 from wlgen.workload.rows import row_file
 from wlgen.workload.splits import SPLITS
 
+LEAST_ADDRESS_SPACE = 512 << 20  # bytes; a build of zero-16k ends in an abort at 195 MB, and is whole at 586
+JOURNAL, EXPORT_MARKER = "prepare.jsonl", "wlgen-export.json"  # of wlgen prepare and wlgen export
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
     """What a build did: the set, how many of its row files were written, and how many taken from another set.
 
-    The others were there, with a valid proof.
+    The others were there, with a valid proof. replaced: the set of another spec that stood in the place, in
+    words, "" where none did.
     """
 
     workload: Workload
     written: int
     taken: int
+    replaced: str = ""
 
 
 def build(
@@ -46,6 +55,7 @@ def build(
     rounds: Sequence[int] | None = None,
     take: Sequence[Path] = (),
     jobs: int | None = 1,
+    replace: bool = False,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Built:
     """Build the set of a spec into output/<name>, or some ranks and rounds of it; what is proved is kept.
@@ -53,15 +63,20 @@ def build(
     take: sets of this very spec, built elsewhere, whose proved files are copied and not built again.
     jobs: processes that share the work, None for as many as help. With more than one, a script that calls
     this needs the guard `if __name__ == "__main__"`: each starts afresh and imports it.
+    replace: whether a set of another spec may go though it was sent to a server or exported.
     progress: called with the rows composed and the rows to compose. A failure leaves an older set as it was.
     """
     wanted = _checked("--rank", "dp_ranks", spec.dp_ranks, ranks)
     asked = _checked("--round", "rounds", spec.rounds, rounds)
     if jobs is not None and jobs < 1:
         raise error("--jobs", expected="at least 1 process", found=str(jobs))
+    _check_memory()
     encoding = load_encoding(spec)
     with Staging(output, spec.name) as staging:
         staging.check_place()
+        replaced = _replaced(spec, staging.final)
+        if replaced and not replace:
+            _check_unsent(spec, staging.final, replaced)
         plan, old, others = _sources(spec, encoding, staging.final, take)
         kept = {path: (proof, each) for each in others for path, proof in _proved(each).items()}
         if old:
@@ -82,7 +97,52 @@ def build(
         inputs = [staging.add(path, content) for path, content in sorted(spec.inputs.items())]
         files = [*(staging.keep(proof, source.folder) for proof, source in kept.values()), *written, *inputs]
         staging.commit(manifest(ready.plan, encoding, files, proof))
-    return Built(workload=open_workload(staging.final), written=len(written), taken=taken)
+    return Built(workload=open_workload(staging.final), written=len(written), taken=taken, replaced=replaced)
+
+
+def _check_memory() -> None:
+    """Raise WlgenError below a limit at which the tokenizer's own allocator would end the process."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
+        raise error(
+            "memory",
+            expected=f"at least {LEAST_ADDRESS_SPACE >> 20} MB of address space",
+            found=f"a limit of {limit >> 20} MB",
+            remedy="Raise it: ulimit -v.",
+        )
+
+
+def _replaced(spec: Spec, folder: Path) -> str:
+    """Return in words which set of another spec stands in a folder, "" where none does."""
+    try:
+        found = open_workload(folder).manifest
+    except WlgenError:
+        return ""
+    mine = spec_file.fingerprint(spec.content)
+    return "" if found.spec_sha256 == mine else f"the set {found.name} of the spec {found.spec_sha256[:12]}"
+
+
+def _check_unsent(spec: Spec, folder: Path, replaced: str) -> None:
+    """Raise WlgenError where a set was prepared on a server or exported: its results can be of it alone."""
+    sent = next((path for path in (folder / JOURNAL, *_exports(folder)) if path.exists()), None)
+    if sent is None:
+        return
+    raise error(
+        str(folder),
+        expected=f"a set that nobody was sent, or --replace, before {spec.place} takes its place",
+        found=f"{replaced}, which was sent: {sent}",
+        remedy="Add --replace if its results are audited, or give another --output.",
+    )
+
+
+def _exports(folder: Path) -> Iterator[Path]:
+    """Yield the markers of exports of a set, in its folder or beside it."""
+    sha256 = open_workload(folder).manifest.spec_sha256
+    for path in sorted([*folder.glob(f"*/{EXPORT_MARKER}"), *folder.parent.glob(f"*/{EXPORT_MARKER}")]):
+        with suppress(OSError, ValueError):
+            content = orjson.loads(regular(path).read_bytes())
+            if isinstance(content, dict) and content.get("spec_sha256") == sha256:
+                yield path
 
 
 def _write(

@@ -25,6 +25,9 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
         int | None,
         typer.Option(min=1, help="Processes that share the ranks.", show_default="as many as help"),
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a set of another spec though it was sent or exported.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -41,9 +44,12 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
             rounds=round_,
             take=take or (),
             jobs=jobs,
+            replace=replace,
             progress=progress,
         )
     folder, manifest = built.workload.folder, built.workload.manifest
+    if built.replaced and not quiet:
+        typer.echo(f"{folder}: replaced {built.replaced}", err=True)
     if as_json:
         typer.echo((folder / "manifest.json").read_text(), nl=False)
     elif not quiet:

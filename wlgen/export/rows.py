@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from wlgen.errors import error
+from wlgen.errors import error, regular
 from wlgen.exporters import FIELDS, Json, Portion, Prompt, Said
 from wlgen.workload.manifest import FileProof
 from wlgen.workload.opened import Workload, file_sha256
@@ -174,7 +174,7 @@ class SetReader:
             return found
 
         try:
-            with path.open("rb", buffering=self._buffer) as lines:
+            with regular(path).open("rb", buffering=self._buffer) as lines:
                 # map keeps no prompt or line while it waits: hundreds of files may be open at once.
                 yield from map(prompt, count(1), lines)
         except OSError as failure:

@@ -18,7 +18,7 @@ from wlgen.audit.findings import Promised
 from wlgen.audit.join import Rows, join
 from wlgen.audit.results import read_results
 from wlgen.cache.rule import CacheRule, RuleNumbers
-from wlgen.errors import Problem, WlgenError, error
+from wlgen.errors import Problem, WlgenError, error, regular
 from wlgen.workload.opened import Workload
 from wlgen.workload.splits import Split
 
@@ -125,7 +125,7 @@ def read_observations(path: Path) -> Iterator[Observation]:
     """Yield the observations of a JSONL file; WlgenError lists the lines, at most 20, that are none."""
     problems: list[Problem] = []
     try:
-        with path.open("rb") as lines:
+        with regular(path).open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 found = _observation(line, f"{path}:{number}")
                 if isinstance(found, Problem):

@@ -13,7 +13,7 @@ import orjson
 from wlgen.cache.ranks import Request
 from wlgen.cache.rule import Ids
 from wlgen.encodings import Encoding, Message
-from wlgen.errors import Problem, WlgenError, error
+from wlgen.errors import Problem, WlgenError, error, regular
 
 _END = 1 << 31  # token ids lie below it
 _MOST_PROBLEMS = 20
@@ -29,7 +29,7 @@ def read_requests(path: Path, dp_ranks: int | None, encoding: Callable[[], Encod
     lines = _Lines(dp_ranks, encoding)
     problems: list[Problem] = []
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
                     request = lines.request(line, f"{path}:{number}")

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from wlgen import registry
-from wlgen.errors import error
+from wlgen.errors import error, regular
 from wlgen.spec.checks import check
 from wlgen.spec.inputs import Inputs
 from wlgen.spec.model import DrawnSpec, Spec, TraceSpec
@@ -26,14 +26,14 @@ def load(path: Path) -> Spec:
     """Read a spec's file; WlgenError lists each problem as 'file:line key.path: ...'."""
     remedy = "Give the YAML file of a spec."
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
     except FileNotFoundError as failure:
         beside = [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         near = registry.nearest(path.name, beside)
         raise error(str(path), expected="a spec", found="no such file", remedy=near) from failure
     except (OSError, ValueError) as failure:
-        found = "a directory" if isinstance(failure, IsADirectoryError) else str(failure)
+        found = getattr(failure, "strerror", None) or str(failure)
         raise error(str(path), expected="a spec", found=found, remedy=remedy) from failure
     if len(raw) > MOST_BYTES:
         expected = f"a spec of at most {MOST_BYTES} bytes"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from wlgen import encodings, registry
 from wlgen.encodings import Encoding
-from wlgen.errors import Problem, WlgenError
+from wlgen.errors import Problem, WlgenError, regular
 from wlgen.plan.rows import Plan, RowPlan
 from wlgen.plan.solve import solve
 from wlgen.spec import file as spec_file
@@ -139,7 +139,7 @@ class _Rows:
         planned = self._plan.rows(split, rank, round_)
         count = 0
         try:
-            file = (self._workload.folder / proof.path).open("rb")
+            file = regular(self._workload.folder / proof.path).open("rb")
         except OSError:
             return  # found with the hashes
         with file as lines:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from wlgen.errors import Problem, WlgenError, error
+from wlgen.errors import Problem, WlgenError, error, regular
 from wlgen.streams import FORMAT
 from wlgen.workload.manifest import MANIFEST, FileProof, Manifest, parse_manifest
 from wlgen.workload.rows import Row, read_rows, row_file
@@ -52,7 +52,7 @@ def open_workload(folder: Path) -> Workload:
     path = folder / MANIFEST
     remedy = "Give the folder that `wlgen build` wrote, output/<name>."
     try:
-        content = orjson.loads(path.read_bytes())
+        content = orjson.loads(regular(path).read_bytes())
     except OSError as failure:
         raise error(
             str(path), expected="a built set", found=failure.strerror or str(failure), remedy=remedy
@@ -92,7 +92,7 @@ def listed_files(folder: Path) -> set[str] | None:
     none. Whatever the manifest does not list is a person's.
     """
     try:
-        content = orjson.loads((folder / MANIFEST).read_bytes())
+        content = orjson.loads(regular(folder / MANIFEST).read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -105,7 +105,7 @@ def listed_files(folder: Path) -> set[str] | None:
 def file_sha256(path: Path) -> str | None:
     """Return the sha256 of a file's bytes, or None where it cannot be read."""
     try:
-        with path.open("rb") as content:
+        with regular(path).open("rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()
     except OSError:
         return None

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from wlgen.encodings import Message
-from wlgen.errors import error
+from wlgen.errors import error, regular
 from wlgen.workload.splits import BY_NAME, SPLITS, Split
 
 
@@ -74,7 +74,7 @@ def row_file(split: str, rank: int, round_: int = 0) -> str:
 def read_rows(path: Path) -> Iterator[Row]:
     """Yield the rows of one file; WlgenError names the line where it is not a row."""
     try:
-        with path.open("rb") as lines:
+        with regular(path).open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 yield parse_row(line, place=f"{path}:{number}")
     except OSError as failure:
