@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,6 +26,19 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         bool,
         typer.Option("--enable-metrics", help="Serve /metrics, as SGLang does with it alone."),
     ] = False,
+    pair: Annotated[
+        bool,
+        typer.Option("--pd", help="A prefill/decode pair: router on PORT, prefill PORT+1, decode PORT+2."),
+    ] = False,
+    router: Annotated[
+        Literal["mini_lb", "sglang-router"], typer.Option(help="With --pd: whose router stands in front.")
+    ] = "mini_lb",
+    decode_ranks: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="With --pd: ranks of the decode side; as prefill.")
+    ] = None,
+    decode_radix: Annotated[
+        bool, typer.Option("--decode-radix-cache", help="With --pd: the decode side has a prefix cache.")
+    ] = False,
     model: Annotated[str, typer.Option(help="The model's name.")] = "rehearsal",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
@@ -45,7 +58,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     """
     from wlgen.commands._progress import rows_bar
     from wlgen.rehearse.faults import parse_faults
-    from wlgen.rehearse.run import WantedRehearsal, run
+    from wlgen.rehearse.run import WantedPair, WantedRehearsal, run
     from wlgen.rehearse.settings import TimeModel
     from wlgen.spec.rule_choice import RuleChoice
 
@@ -57,6 +70,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         speculative=speculative,
         sliding_window=sliding_window,
     )
+    pd = WantedPair(router=router, decode_ranks=decode_ranks, decode_radix=decode_radix) if pair else None
     wanted = WantedRehearsal(
         sets=sets or [],
         ranks=ranks,
@@ -71,5 +85,6 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         times=TimeModel(prefill_rate=prefill_rate, decode_rate=decode_rate, running=running),
         faults=parse_faults(fault or []),
         require_key=require_key,
+        pair=pd,
     )
     run(wanted, typer.echo, lambda: rows_bar(quiet=False))

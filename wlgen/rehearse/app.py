@@ -48,7 +48,7 @@ def application(life: Life) -> ASGIApp:
     routes += [(path, pages.facts(path), ["GET"]) for path in life.dialect.pages(life.settings, life.ranks)]
     if life.settings.enable_metrics or not life.dialect.metrics_by_flag:
         routes.append(("/metrics", pages.metrics, ["GET"]))
-    served = [Route(path, _refusals(page, life), methods=methods) for path, page, methods in routes]
+    served = [Route(path, refusing(page, life), methods=methods) for path, page, methods in routes]
     return _marked(Starlette(routes=served))
 
 
@@ -163,7 +163,7 @@ def _json(content: dict[str, Any], status: int = 200) -> Response:
     return Response(body, status_code=status, media_type="application/json")
 
 
-def _refusals(page: Endpoint, life: Life) -> Endpoint:
+def refusing(page: Endpoint, life: Life) -> Endpoint:
     """Wrap a page so that RefusedError becomes the engine's error answer, and the key is asked for."""
     settings = life.settings
 

@@ -127,7 +127,7 @@ class Life:
             sent = done
             if cut and 2 * sent >= total:
                 raise CutStreamError
-        self._ended(rank)
+        self.ended(rank)
         yield answer.last(cached_len)
 
     async def whole(self, answer: Answer, rank: Rank) -> bytes:
@@ -137,7 +137,7 @@ class Life:
             raise CutStreamError
         async for progress in rank.run(answer.prompt, answer.filler.ids(answer.ask.output_len)):
             cached_len = progress.cached_len
-        self._ended(rank)
+        self.ended(rank)
         return answer.whole(cached_len)
 
     def _preamble(self, template_kwargs: Mapping[str, object]) -> int:
@@ -155,7 +155,8 @@ class Life:
         if self._stall.next():
             await asyncio.Event().wait()
 
-    def _ended(self, rank: Rank) -> None:
+    def ended(self, rank: Rank) -> None:
+        """Let the faults strike that count or follow a request that ended."""
         self._served += 1
         if self._served == self.settings.faults.restart:
             self.restart_due.set()

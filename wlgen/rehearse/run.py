@@ -14,6 +14,8 @@ from wlgen.errors import error
 from wlgen.rehearse.faults import Faults
 from wlgen.rehearse.known import KnownRows
 from wlgen.rehearse.life import Life
+from wlgen.rehearse.pair import RouterName
+from wlgen.rehearse.pair_run import new_pair, serve_pair
 from wlgen.rehearse.serve import listen, serve
 from wlgen.rehearse.sets import default_encoding, know, open_sets, set_encoding
 from wlgen.rehearse.settings import NOTICE, Settings, TimeModel
@@ -22,6 +24,15 @@ from wlgen.spec.rule_choice import RuleChoice
 
 Bar: TypeAlias = AbstractContextManager[Callable[[int, int], None]]
 DEFAULT_RANKS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedPair:
+    """A prefill/decode pair instead of one server. decode_ranks: None for as many as the prefill side has."""
+
+    router: RouterName
+    decode_ranks: int | None
+    decode_radix: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +52,7 @@ class WantedRehearsal:
     times: TimeModel
     faults: Faults
     require_key: bool
+    pair: WantedPair | None = None
 
 
 def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], Bar]) -> None:
@@ -63,7 +75,10 @@ def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], B
         enable_metrics=wanted.enable_metrics,
         api_key=_key() if wanted.require_key else None,
     )
-    listener = listen(wanted.host, wanted.port)
+    if wanted.pair and settings.rule.engine != "sglang":
+        raise error("--pd", expected="a rule of sglang, whose pairs are known", found=settings.rule.engine)
+    size = 3 if wanted.pair else 1
+    listeners = [listen(wanted.host, wanted.port + n if wanted.port else 0) for n in range(size)]
     encoding = set_encoding(workloads[0]) if workloads else default_encoding()
     with KnownRows() as known:
         with bar() as progress:
@@ -77,9 +92,24 @@ def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], B
         for line in settings.lines():
             say(line)
         say(f"rows known by their text: {len(known)}")
-        host, port = listener.getsockname()[:2]
-        say(f"listening on http://{host}:{port}")
-        serve(listener, life)
+        urls = ["http://{}:{}".format(*listener.getsockname()[:2]) for listener in listeners]
+        if wanted.pair is None:
+            say(f"listening on {urls[0]}")
+            serve(listeners[0], life)
+            return
+        pair = new_pair(
+            settings,
+            encoding,
+            known,
+            decode_ranks=wanted.pair.decode_ranks or settings.ranks,
+            decode_radix=wanted.pair.decode_radix,
+        )
+        radix = "on" if wanted.pair.decode_radix else "off"
+        say(f"router: {wanted.pair.router}")
+        say(f"prefill: {urls[1]}, {settings.ranks} ranks")
+        say(f"decode: {urls[2]}, {len(pair.decode.ranks)} ranks, radix cache {radix}")
+        say(f"listening on {urls[0]}")
+        serve_pair(listeners, pair, wanted.pair.router)
 
 
 def _key() -> str:

@@ -33,6 +33,9 @@ async def prove_pair(pair: PairServer, fresh: Callable[[], AskedPrompt], impossi
     at_start = await computed(pair)
     await _ask(pair, prompt, 0)
     again = await _ask(pair, prompt, 0)
+    if again.cached_tokens is None:
+        remedy = pair.engine.report_flag
+        raise error(f"{pair.url} pins", expected="cached tokens in usage", found="none", remedy=remedy)
     if not again.cached_tokens:
         raise _broken(pair, "a prompt sent twice to rank 0 to hit", f"{again.cached_tokens} cached tokens")
     after_first = await computed(pair)

@@ -103,9 +103,10 @@ async def preflight(
         raise error(str(workload.folder), expected="a seed or check row", found="none on the ranks asked for")
     try:
         framing = await _tokenized(server, row, encoding) if row else ""
+        # First of all that generates: a pin that a pair does not keep hangs each prompt for 300 s.
+        pins = await _pinned(server, encoding, manifest.dp_ranks, manifest.cache.hit_quantum)
         reply, omits_zero = await _reported(server, encoding, manifest.cache.hit_quantum)
         framing = framing or reply
-        pins = await _pinned(server, encoding, manifest.dp_ranks, manifest.cache.hit_quantum)
     except RequestError as failure:
         raise unusable(server.url, failure, expected="an answer to a throw-away prompt") from failure
     reported = "cached tokens: reported" + (", and left out where they are 0" if omits_zero else "")
