@@ -38,6 +38,10 @@ class Engine:
     counters: the Prometheus name of each count: requests, prompt_tokens, cached_tokens, output_tokens,
     running, waiting. rank_label: their label that tells the rank. load_page: a page that says what each rank
     computed so far, whatever the flags, read by `read_computed`; "" where there is none.
+    idle_proofs: groups of those counters; each group that did not move proves by itself that nothing was sent
+    meanwhile, since it counts work begun, or aborts beside requests.
+    prefill_pin_field: the body's second key that pins a request to a rank of the prefill side of a pair; None
+    where no pair of the engine is known.
     rehearsed_as: the file in rehearse/dialects/ that answers requests as this engine does.
     """
 
@@ -63,6 +67,8 @@ class Engine:
     rank_label: str
     load_page: str = ""
     read_computed: Callable[[bytes], list[int] | None] = field(default=lambda _page: None)
+    idle_proofs: tuple[tuple[str, ...], ...] = ()
+    prefill_pin_field: str | None = None
     rehearsed_as: str
 
     def pinned(self, dp_rank: int | None) -> tuple[dict[str, Any], dict[str, str]]:

@@ -87,6 +87,11 @@ ENGINE = Engine(
     },
     rank_label="dp_rank",
     load_page="/v1/loads",
+    idle_proofs=(  # metrics_collector of 0.5.23
+        ("sglang:prefill_effective_tokens_total",),
+        ("sglang:num_requests_total", "sglang:num_aborted_requests_total"),
+    ),
+    prefill_pin_field="disagg_prefill_dp_rank",
     read_computed=_read_computed,
     rehearsed_as="sglang",
 )

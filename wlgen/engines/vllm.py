@@ -64,6 +64,8 @@ ENGINE = Engine(
     flushed=_flushed,
     no_flush_page="vLLM has this page only with VLLM_SERVER_DEV_MODE=1; --no-flush goes on without.",
     report_flag="Start the server with --enable-prompt-tokens-details.",
+    # A lookup counts when a request is first scheduled, so it shows what was aborted later.
+    idle_proofs=(("vllm:request_success_total", "vllm:prefix_cache_queries_total"),),
     counters={
         "requests": "vllm:request_success_total",
         "prompt_tokens": "vllm:prefix_cache_queries_total",

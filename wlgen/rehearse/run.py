@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from wlgen.engines import DEFAULT
+from wlgen.engines import DEFAULT, engine
 from wlgen.errors import error
 from wlgen.rehearse.faults import Faults
 from wlgen.rehearse.known import KnownRows
@@ -75,8 +75,9 @@ def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], B
         enable_metrics=wanted.enable_metrics,
         api_key=_key() if wanted.require_key else None,
     )
-    if wanted.pair and settings.rule.engine != "sglang":
-        raise error("--pd", expected="a rule of sglang, whose pairs are known", found=settings.rule.engine)
+    if wanted.pair and engine(settings.rule.engine).prefill_pin_field is None:
+        expected = "a rule of an engine whose pairs are known"
+        raise error("--pd", expected=expected, found=f"the rule {settings.rule.name}")
     size = 3 if wanted.pair else 1
     listeners = [listen(wanted.host, wanted.port + n if wanted.port else 0) for n in range(size)]
     encoding = set_encoding(workloads[0]) if workloads else default_encoding()

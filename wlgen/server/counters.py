@@ -17,15 +17,6 @@ from wlgen.server.api import Server
 from wlgen.server.replies import RequestError
 
 Look: TypeAlias = Mapping[str, int]  # a counter's name -> its value, summed over ranks unless named by rank
-# Each group proves by itself: prompt tokens that were computed or looked up, or requests beside aborts.
-# Source: SGLang 0.5.23 metrics_collector, vLLM 0.32.0 (a lookup counts when a request is first scheduled).
-_PROOFS = {
-    "sglang": (
-        ("sglang:prefill_effective_tokens_total",),
-        ("sglang:num_requests_total", "sglang:num_aborted_requests_total"),
-    ),
-    "vllm": (("vllm:request_success_total", "vllm:prefix_cache_queries_total"),),
-}
 _PAUSE, _TRIES = 0.25, 12  # seconds between two looks that must agree, and how often
 _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{.*\})? (\S+)(?: \S+)?$")
 
@@ -35,7 +26,7 @@ async def look(server: Server) -> Look | None:
     found: dict[str, int] = {}
     for part in server.counted:
         totals = _totals(await _text(part, "/metrics"))
-        for group in _PROOFS.get(part.engine.name, ()):
+        for group in part.engine.idle_proofs:
             if all(name in totals for name in group):
                 found |= {f"{part.url} {name}": totals[name] for name in group}
     if server.engine.load_page:

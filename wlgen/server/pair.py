@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from wlgen.engines import engine
+from wlgen.engines import Engine, every_engine
 from wlgen.errors import error
 from wlgen.server.api import AskedPrompt, Server, unusable
 from wlgen.server.counters import computed
@@ -22,9 +22,13 @@ from wlgen.server.replies import Reply, RequestError
 from wlgen.server.roles import Member, members, refuse_member
 from wlgen.server.route import ROUTE_PAGE, ROUTER
 
-PIN_FIELD = "disagg_prefill_dp_rank"
 ROUTE = "Start `wlgen route --prefill URL --decode URL` and give its address as --url"
 _PAUSE, _TRIES = 0.05, 100  # seconds between two looks at the counters after an answer, and how many
+
+
+def pair_engine() -> Engine:
+    """Return the engine whose prefill/decode pairs are known."""
+    return next(known for known in every_engine() if known.prefill_pin_field)
 
 
 class PairServer(Server):
@@ -39,10 +43,10 @@ class PairServer(Server):
         api_key: str | None = None,
         timeout: float = 600.0,
     ) -> None:
-        sglang = engine("sglang")
-        super().__init__(url, engine=sglang, api_key=api_key, timeout=timeout)
+        known = pair_engine()
+        super().__init__(url, engine=known, api_key=api_key, timeout=timeout)
         self.prefill, self.decode = (
-            [Server(each, engine=sglang, api_key=api_key, timeout=timeout) for each in side]
+            [Server(each, engine=known, api_key=api_key, timeout=timeout) for each in side]
             for side in (prefill, decode)
         )
         self.routed = False  # whether wlgen's own router stands in front
@@ -122,7 +126,7 @@ class PairServer(Server):
         if dp_rank is None:
             raise ValueError("a request to a pair needs a rank")
         fields, headers = self.engine.pinned(dp_rank)
-        return fields | {PIN_FIELD: dp_rank}, headers
+        return fields | {str(self.engine.prefill_pin_field): dp_rank}, headers
 
     async def flush(self, patience: float) -> None:
         """Empty each server's caches, and wait for each; RequestError names the one that stays busy."""
@@ -206,10 +210,10 @@ async def open_server(
         given, missing = ("--prefill", "--decode") if prefill else ("--decode", "--prefill")
         raise error(missing, expected=f"the other side of the pair, since {given} is given", found="none")
     if not prefill:
-        async with Server(url, engine=engine("sglang"), api_key=api_key, timeout=patience) as asked:
+        async with Server(url, engine=pair_engine(), api_key=api_key, timeout=patience) as asked:
             behind = await _behind_route(asked)
         if behind is None:
-            return Server(url, engine=engine("sglang"), api_key=api_key, timeout=patience)
+            return Server(url, engine=pair_engine(), api_key=api_key, timeout=patience)
         prefill, decode = behind
     return PairServer(url, prefill=prefill, decode=decode, api_key=api_key, timeout=patience)
 

@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 
 import uvicorn
 
-from wlgen.engines import engine
 from wlgen.errors import error
 from wlgen.server.api import Server
 from wlgen.server.door import KEY_VARIABLE
+from wlgen.server.pair import pair_engine
 from wlgen.server.roles import Member, Side, members
 from wlgen.server.route import application
 
@@ -42,7 +42,7 @@ async def _sides(side: Side, urls: Sequence[str]) -> list[Member]:
     key = os.environ.get(KEY_VARIABLE)
     async with AsyncExitStack() as opened:
         servers = [
-            await opened.enter_async_context(Server(url, engine=engine("sglang"), api_key=key, timeout=60.0))
+            await opened.enter_async_context(Server(url, engine=pair_engine(), api_key=key, timeout=60.0))
             for url in urls
         ]
         return await members(servers, side)
