@@ -12,13 +12,13 @@ import orjson
 import pytest
 from kit.oracle import broken_promises
 from kit.sets import chat, content_of, spec_of, wordy
+from kit.verified import verify
 
 from wlgen.build.build import Built, build
 from wlgen.build.ready import blueprint
 from wlgen.errors import WlgenError
 from wlgen.spec import file as spec_file
 from wlgen.spec.model import Spec
-from wlgen.verify.verify import verify
 from wlgen.workload.opened import open_workload
 
 pytestmark = pytest.mark.usefixtures("small_bank")

@@ -8,6 +8,7 @@ import orjson
 import pytest
 from kit.oracle import broken_promises, read_rows, server_ids, shared
 from kit.sets import chat, framed, raw, spec_of, wordy
+from kit.verified import verify
 
 from wlgen.build.build import build
 from wlgen.build.openings import crowded_rows, opening
@@ -16,7 +17,6 @@ from wlgen.errors import WlgenError
 from wlgen.plan.rows import Segment
 from wlgen.plan.solve import solve
 from wlgen.text.lexicon import Lexicon
-from wlgen.verify.verify import verify
 from wlgen.workload.opened import open_workload
 
 SMALL = {"encoding": {"name": "raw", "path": str(wordy(40))}, "task": "words", "body_len": 64}

@@ -85,7 +85,9 @@ def test_json_and_quiet(tmp_path):
     assert shown.encode() == (output / "small/manifest.json").read_bytes()
     assert invoke("verify", output / "small", "--quiet").output == ""
     verified = orjson.loads(invoke("verify", output / "small", "--json").output)
-    assert verified == {"findings": [], "rows": 10, "tokens": 2950, "holds": True}
+    missing = {"missing_ranks": [], "missing_rounds": []}
+    counted = {"findings": [], "rows": 10, "tokens": 2950, "composed": 10}
+    assert verified == {**counted, **missing, "holds": True}
     planned = orjson.loads(invoke("plan", spec, "--json").output)
     assert (planned["prompt_len"], planned["cached_len"]) == (324, 176)
 
@@ -139,7 +141,7 @@ def spoil(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:
     ("name", "change", "line"),
     [
         ("formal/rank-00.jsonl", lambda b: b[:-2], "formal/rank-00.jsonl: sha256: expected"),
-        ("formal/rank-00.jsonl", lambda b: b.replace(b"word for word", b"word by word", 1), "prompt_sha256"),
+        ("formal/rank-00.jsonl", lambda b: b.replace(b"word for word", b"word by word", 1), "text"),
         (
             "formal/rank-00.jsonl",
             lambda b: b"".join(b.splitlines(True)[::-1]),

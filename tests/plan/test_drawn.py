@@ -20,8 +20,8 @@ from kit.shaped import (
     rewrite,
     rows_of,
 )
+from kit.verified import verify
 
-from wlgen.verify.verify import verify
 from wlgen.workload.opened import Workload
 
 pytestmark = pytest.mark.usefixtures("small_bank")

@@ -11,6 +11,7 @@ import pytest
 from kit.oracle import shared
 from kit.sets import chat, raw
 from kit.shaped import clashes, ids_of, promises, replayed, retold, rewrite, rows_of
+from kit.verified import verify
 
 from wlgen.build.build import build
 from wlgen.build.ready import load_encoding
@@ -18,7 +19,6 @@ from wlgen.errors import WlgenError
 from wlgen.plan.rows import Plan
 from wlgen.plan.solve import solve
 from wlgen.spec import file as spec_file
-from wlgen.verify.verify import verify
 from wlgen.workload.opened import Workload
 
 pytestmark = pytest.mark.usefixtures("small_bank")

@@ -11,9 +11,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from kit.sets import chat, raw
 from kit.shaped import RULES, broken, broken_pairs, built, bytes_of, clashes, plan_of, rows_of
+from kit.verified import verify
 
 from wlgen.errors import WlgenError
-from wlgen.verify.verify import verify
 
 pytestmark = pytest.mark.usefixtures("small_bank")
 

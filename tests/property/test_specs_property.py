@@ -12,12 +12,12 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from kit.oracle import broken_promises, read_rows, server_ids
 from kit.sets import chat, content_of, raw
+from kit.verified import verify
 
 from wlgen.build.build import build
 from wlgen.engines import new_cache
 from wlgen.errors import WlgenError
 from wlgen.spec import file as spec_file
-from wlgen.verify.verify import verify
 from wlgen.workload.opened import Workload
 
 # SentencePiece without a pre-tokenizer, Unigram, WordPiece and byte-level BPE need other proofs.

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from kit.shaped import bytes_of, rows_of, shape, spec_of
+from kit.verified import verify
 
 from wlgen.build.build import build
 from wlgen.errors import WlgenError
 from wlgen.spec import file as spec_file
-from wlgen.verify.verify import verify
 
 pytestmark = pytest.mark.usefixtures("small_bank")
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from kit import families, oracle, sets
+from kit.verified import verify
 from tokenizers import Tokenizer, processors
 
 from wlgen.build.build import build
@@ -26,7 +27,6 @@ from wlgen.spec.model import Spec
 from wlgen.tasks import _corpus_files, _corpus_text, corpus
 from wlgen.tasks._corpus_files import CorpusSource
 from wlgen.text.lexicon import Chunk, Lexicon
-from wlgen.verify.verify import verify
 from wlgen.workload.safe_text import Hygiene
 
 # ruff: noqa: RUF001 (Chinese has its own punctuation)

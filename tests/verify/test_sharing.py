@@ -117,6 +117,16 @@ def test_as_many_rows_as_are_planned_may_share_one_token_more_and_never_two():
     assert [f.id for f in findings_of([*rows, ("a", 3, [1, 5, 6, 6])], crowded=9)] == ["row-3"]
 
 
+def test_a_token_more_that_moves_a_page_is_found_whatever_was_planned():
+    """A manifest that states a million such rows hides nothing: with pages of 4, the fifth token is a hit."""
+    sharing = Sharing(1_000_000, lambda shared_len, _row: shared_len // 4 * 4)
+    found = []
+    for number, body in enumerate(([1, 5, 6], [1, 5, 7])):
+        ids, plan = np.array(HEAD + body, dtype=np.uint32), plan_of(f"row-{number}", "a", 3, 6)
+        found += sharing.add(row_of(plan), plan, ids, FRAMING)
+    assert [f.id for f in found] == ["row-1"]
+
+
 def test_a_row_that_ends_within_the_prefix_is_found():
     assert [f.id for f in findings_of([("a", 5, [1, 2, 3, 4]), ("a", 5, [1, 2])])] == ["row-1"]
 

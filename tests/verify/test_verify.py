@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,15 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kit.sets import spec_of
+from kit.sets import content_of, spec_of
+from kit.verified import verify
 
 from wlgen.build import build as building
 from wlgen.build.build import build
 from wlgen.encodings import Message
 from wlgen.errors import WlgenError
+from wlgen.spec import file as spec_file
 from wlgen.spec.file import fingerprint
-from wlgen.verify.verify import verify
 from wlgen.workload.opened import Workload, open_workload
 from wlgen.workload.rows import Finding
 
@@ -46,7 +48,7 @@ def edit_manifest(workload: Workload, change: Callable[[dict[str, Any]], None]) 
     path = workload.folder / "manifest.json"
     content = orjson.loads(path.read_bytes())
     change(content)
-    path.write_bytes(orjson.dumps(content))
+    path.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def rehash(workload: Workload) -> None:
@@ -161,8 +163,7 @@ def test_a_check_sent_as_a_formal_row_is_found(warm_set, copy_of):
     assert (finding.id, finding.promise) == (ROW, "shared_len")
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_a_unique_part_that_starts_late_is_found(warm_set, copy_of, full):
+def test_a_unique_part_that_starts_late_is_found(warm_set, copy_of):
     """The row shares a token more than planned with another: at page size 1 it would hit more."""
     workload = copy_of(warm_set)
     one, other = (text_of(orjson.loads(line)) for line in lines_of(workload, FORMAL)[:3:2])
@@ -170,8 +171,12 @@ def test_a_unique_part_that_starts_late_is_found(warm_set, copy_of, full):
     lead, _ = one[seam:].split(":", 1)
     _, rest = other[seam:].split(":", 1)
     edit_rows(workload, lambda rows: retell(workload, rows[2], f"{other[:seam]}{lead}:{rest}"))
-    (finding,) = found(workload, full=full)
+    (finding,) = found(workload)
     assert (finding.id, finding.promise) == ("formal-r00-000002", "shared_len")
+    assert [(f.id, f.promise) for f in found(workload, full=False)] == [
+        (finding.id, "text"),
+        (finding.id, "prompt_sha256"),
+    ]
 
 
 def lines_of(workload: Workload, path: str) -> list[bytes]:
@@ -184,8 +189,7 @@ def common(one: str, other: str) -> int:
     return one.rindex(" ", 0, end) + 1
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_a_prefix_that_is_shorter_for_one_row_is_found(warm_set, copy_of, full):
+def test_a_prefix_that_is_shorter_for_one_row_is_found(warm_set, copy_of):
     """The row's text differs from its group's in the middle of the shared prefix."""
     workload = copy_of(warm_set)
 
@@ -195,10 +199,14 @@ def test_a_prefix_that_is_shorter_for_one_row_is_found(warm_set, copy_of, full):
         retell(workload, rows[1], text[:middle] + " and " + text[middle + 5 :])
 
     edit_rows(workload, change)
-    (finding,) = found(workload, full=full)
+    (finding,) = found(workload)
     shared_len = next(warm_set.rows(["formal"])).shared_len
     assert (finding.id, finding.promise, finding.expected) == (ROW, "shared_len", shared_len)
     assert finding.got < shared_len
+    assert [(f.id, f.promise) for f in found(workload, full=False)] == [
+        (finding.id, "text"),
+        (finding.id, "prompt_sha256"),
+    ]
 
 
 def test_groups_that_share_a_prefix_are_found(warm_set, copy_of):
@@ -516,3 +524,141 @@ def test_progress_counts_every_row(zero_set):
     seen: list[tuple[int, int]] = []
     verify(zero_set, full=False, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(n, 8) for n in range(1, 9)]
+
+
+def forged(
+    workload: Workload, other: Workload, splits: tuple[str, ...] = ("seed", "check", "formal")
+) -> None:
+    """Give a set the rows of another one, and its own manifest the hashes that go with them."""
+    for split in splits:
+        for path in sorted((other.folder / split).rglob("*.jsonl")):
+            shutil.copy(path, workload.folder / path.relative_to(other.folder))
+    rehash(workload)
+
+
+@pytest.mark.parametrize(
+    "change", [{"random_seed": 4242}, {"task": "words"}], ids=["another seed", "another task"]
+)
+def test_rows_of_another_spec_are_found_though_the_hashes_were_made_to_agree(
+    warm_set, copy_of, tmp_path, change
+):
+    other = build(
+        spec_of(prefix={"shared_by": "group", "groups": 2}, formal={"total": 10}, **change),
+        tmp_path / "other",
+    ).workload
+    workload = copy_of(warm_set)
+    forged(workload, other)
+    verified = verify(open_workload(workload.folder), full=False)
+    assert verified.composed == 0
+    assert {row.id for row in warm_set.rows()} <= {f.id for f in verified.findings if f.promise == "text"}
+
+
+def test_texts_swapped_between_two_rows_are_found_though_every_figure_agrees(warm_set, copy_of):
+    workload = copy_of(warm_set)
+
+    def change(rows: Rows) -> None:
+        keys = ("messages", "prompt_sha256")
+        one, other = ({key: row[key] for key in keys} for row in (rows[0], rows[2]))
+        rows[0] |= other
+        rows[2] |= one
+
+    edit_rows(workload, change)
+    assert found(workload) == []  # both texts are exact, and their own
+    swapped = {"formal-r00-000000", "formal-r00-000002"}
+    assert {f.id for f in found(workload, full=False) if f.promise == "text"} == swapped
+
+
+def test_the_manifest_of_another_set_is_found_though_the_hashes_were_made_to_agree(
+    warm_set, copy_of, tmp_path
+):
+    spec = spec_of(prefix={"shared_by": "group", "groups": 2}, formal={"total": 10}, random_seed=4242)
+    other = build(spec, tmp_path / "other").workload
+    workload = copy_of(warm_set)
+    shutil.copy(other.folder / "manifest.json", workload.folder / "manifest.json")
+    rehash(workload)
+    assert {row.id for row in warm_set.rows()} <= {f.id for f in found(workload, full=False)}
+
+
+def test_a_million_rows_that_share_a_lead_hide_no_page(copy_of, tmp_path):
+    """A zero set of pages of 1 in which two rows begin alike: the second would find a token more."""
+    spec = spec_of(
+        cached={"max_tokens": 14}, formal={"total": 6}, cache_rule={"rule": "sglang", "page_size": 1}
+    )
+    workload = copy_of(build(spec, tmp_path / "zero").workload)
+    first = next(workload.rows(["formal"])).messages[0].content.split(" ", 1)[0]
+    edit_rows(
+        workload, lambda rows: retell(workload, rows[1], f"{first} " + text_of(rows[1]).split(" ", 1)[1])
+    )
+    edit_manifest(workload, set_at("proof", "rows_that_share_a_lead", value=1_000_000))
+    for full in (False, True):
+        findings = promises(found(workload, full=full))
+        assert (ROW, "shared_len" if full else "text") in findings
+        assert any(promise.startswith("proof") for _, promise in findings)
+
+
+@pytest.mark.parametrize(
+    ("change", "promise"),
+    [
+        (lambda content: content.update(proof={}), "proof"),
+        (lambda content: content["proof"].update(method="faith"), "proof method"),
+        (lambda content: content["proof"].update(whole_rows=10**6), "proof whole_rows"),
+        (lambda content: content["proof"].update(seams=-1), "proof seams"),
+        (lambda content: content["files"].append(content["files"][0]), "files"),
+    ],
+)
+@pytest.mark.parametrize("full", [False, True])
+def test_a_manifest_that_no_build_writes_is_found_at_both_levels(warm_set, copy_of, change, promise, full):
+    workload = copy_of(warm_set)
+    edit_manifest(workload, change)
+    assert promise in {f.promise for f in found(workload, full=full)}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        set_at("proof", "seams", value=1),
+        set_at("proof", "prefixes", value=1),
+        set_at("proof", "method", value="whole"),
+        lambda content: content["proof"].update(content_sha256="0" * 64),
+    ],
+)
+def test_a_proof_that_is_not_the_plans_is_found(warm_set, copy_of, change):
+    workload = copy_of(warm_set)
+    edit_manifest(workload, change)
+    assert promises(found(workload, full=False)) == {("manifest.json", "proof")}
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_key_that_stands_twice_is_found_in_manifest_and_row(warm_set, copy_of, full):
+    workload = copy_of(warm_set)
+    path = workload.folder / FORMAL
+    path.write_bytes(path.read_bytes().replace(b'{"id":', b'{"output_len":1,"id":', 1))
+    rehash(workload)
+    manifest = workload.folder / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b'{\n  "format"', b'{\n  "name": "x",\n  "format"', 1))
+    findings = promises(found(workload, full=full))
+    assert ("manifest.json", "bytes") in findings
+    assert any(name.startswith("formal") for name, _ in findings)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_with_pages_of_1_the_first_row_of_a_zero_set_states_what_the_server_reports(tmp_path, full):
+    cache = {"rule": "sglang", "page_size": 1}
+    for check in (0, 1):
+        spec = spec_of(
+            cached={"max_tokens": 14}, formal={"total": 6}, cache_rule=cache, check={"per_rank": check}
+        )
+        workload = build(spec, tmp_path / str(check)).workload
+        of_rank = [row.cached_len for row in workload.rows() if row.dp_rank == 0]
+        head = len(workload.manifest.encoding["head_ids"])
+        assert of_rank == [0] + [head] * (len(of_rank) - 1)
+        assert found(workload, full=full) == []
+
+
+def test_ranks_and_rounds_that_are_not_here_are_named(tmp_path):
+    content = content_of(dp_ranks=3, formal={"total": 6}) | {"rounds": 2}
+    spec = spec_file.from_content(content, "spec")
+    workload = build(spec, tmp_path, ranks=[2], rounds=[0]).workload
+    for full in (False, True):
+        verified = verify(workload, full=full)
+        assert (verified.missing_ranks, verified.missing_rounds, verified.findings) == ([0, 1], [1], [])

@@ -90,10 +90,8 @@ def build(
         written, evidence = _write(ready, staging.new, missing, method, jobs=jobs, progress=progress)
         if kept:  # a set has one proof, however it was put together
             there = [file for file in ready.plan.files() if file in missing or _path(file) in kept]
-            evidence = _evidence(ready, there, method)[0]
-        proof = {**evidence.proof(), "rows_that_share_a_lead": ready.crowded}
-        if ready.content_sha256 is not None:
-            proof["content_sha256"] = ready.content_sha256
+            evidence = evidence_of(ready, there, method)[0]
+        proof = proof_of(ready, evidence)
         inputs = [staging.add(path, content) for path, content in sorted(spec.inputs.items())]
         files = [*(staging.keep(proof, source.folder) for proof, source in kept.values()), *written, *inputs]
         staging.commit(manifest(ready.plan, encoding, files, proof))
@@ -166,22 +164,28 @@ def _write(
     shares = share_out(plan, folder, files, method, jobs)
     if len(shares) == 1:
         gate(plan, shares[0].ranks)
-        evidence, whole = _evidence(ready, files, method)
+        evidence, whole = evidence_of(ready, files, method)
         proofs = shares[0].write(ready, whole, tell)
     else:
         from wlgen.build.processes import Jobs  # noqa: PLC0415 (most builds need no other process)
 
         with Jobs(ready, shares) as processes:
-            evidence, whole = _evidence(ready, files, method)
+            evidence, whole = evidence_of(ready, files, method)
             proofs = processes.write(whole, tell)
     by_path = {proof.path: proof for proof in proofs}
     return [by_path[_path(file)] for file in files], evidence
 
 
-def _evidence(ready: Blueprint, files: Sequence[File], method: Method) -> tuple[Evidence, set[str]]:
+def evidence_of(ready: Blueprint, files: Sequence[File], method: Method) -> tuple[Evidence, set[str]]:
     """Return what the tokenizer confirms of files, and the ids of the rows that it encodes whole."""
     evidence = Evidence(method)
     return evidence, evidence.whole(row for file in files for row in ready.plan.rows(*file))
+
+
+def proof_of(ready: Blueprint, evidence: Evidence) -> dict[str, Any]:
+    """Return how exactness was proved, as the manifest keeps it."""
+    proof = {**evidence.proof(), "rows_that_share_a_lead": ready.crowded}
+    return proof if ready.content_sha256 is None else {**proof, "content_sha256": ready.content_sha256}
 
 
 def manifest(

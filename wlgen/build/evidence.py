@@ -14,7 +14,6 @@ from wlgen.plan.rows import RowPlan, Segment
 from wlgen.streams import Coordinates
 from wlgen.tasks import Task
 from wlgen.text.lexicon import Lexicon
-from wlgen.text.splits import splits_between_words
 
 WHOLE_ROWS = 3  # of each split, beside the first with each prefix, as long as they have at most
 WHOLE_TOKENS = 150_000
@@ -115,13 +114,13 @@ def method_of(lexicon: Lexicon, tasks: Sequence[Task]) -> Method:
 
 
 def isolates(lexicon: Lexicon) -> bool:
-    """Return whether each atom is encoded alone wherever it stands.
+    """Return whether the pre-tokenizer splits every join of atoms, so that each is encoded alone.
 
-    The structure of the tokenizer must show that it splits at every join, and each atom beside a word, a mark
-    and a lead must be one piece of what it splits into.
+    Judged on the atoms themselves, each beside a word, a mark and a lead, after the normalizer: Gemma's
+    splits at spaces that its normalizer has already replaced, so it never splits.
     """
     tokenizer = lexicon.encoding.tokenizer
-    if not splits_between_words(tokenizer):
+    if tokenizer.pre_tokenizer is None:
         return False
 
     def pieces(text: str) -> list[str]:

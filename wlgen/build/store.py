@@ -17,7 +17,7 @@ from wlgen.workload.exchange import FolderKind, NewFolder
 from wlgen.workload.manifest import MANIFEST, FileProof, Manifest
 from wlgen.workload.opened import file_sha256, listed_files
 from wlgen.workload.rows import OPTIONAL_KEYS
-from wlgen.workload.writer import HashedFile, Part, writing
+from wlgen.workload.writer import Part, Writer, writing
 
 SET = FolderKind(deed="build", what="a built set", marker=MANIFEST, listed=listed_files)
 
@@ -59,15 +59,18 @@ def row_line(row: Composed) -> Iterator[Part]:
 
 def write_rows(folder: Path, files: Iterable[tuple[str, Iterable[Composed]]]) -> list[FileProof]:
     """Write rank files, each a path below the folder and its rows, and return their proofs."""
-    proofs = []
-    for path, rows in files:
-        with HashedFile(folder / path) as file:
-            count = 0
+    written = []
+    with Writer() as writer:
+        for path, rows in files:
+            target = folder / path
+            with writing(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+            file, count = writer.begin(target), 0
             for row in rows:
-                file.write(row_line(row))
+                writer.write(row_line(row))
                 count += 1
-        proofs.append(FileProof(path=path, sha256=file.hexdigest, rows=count))
-    return proofs
+            written.append((path, file, count))
+    return [FileProof(path=path, sha256=file.hexdigest, rows=count) for path, file, count in written]
 
 
 class Staging(NewFolder):

@@ -16,7 +16,7 @@ from wlgen.plan.rows import MessagePlan, RowPlan, Segment, row_id, sibling
 from wlgen.plan.table import Node, Path, Table, tabulate
 from wlgen.spec.arrivals import timestamps
 from wlgen.spec.model import Spec
-from wlgen.workload.splits import Split
+from wlgen.workload.splits import SPLITS, Split
 
 
 class _Primed(NamedTuple):
@@ -55,8 +55,8 @@ class Population:
             return
         table = self.table
         columns = (table.request_class.tolist(), table.body_len.tolist(), table.cached_len.tolist())
-        for number, body_len, cached_len in zip(*columns, strict=True):
-            yield number, self.classes[number].prompt_len(body_len), cached_len
+        for n, (number, body_len, cached_len) in enumerate(zip(*columns, strict=True)):
+            yield number, self.classes[number].prompt_len(body_len), 0 if n in self._coldest else cached_len
 
     @cached_property
     def table(self) -> Table:
@@ -107,7 +107,34 @@ class Population:
                 which, turn = divmod(index, self._per_rank(split))
                 make = self._seed if split.primes else self._check
                 row = make(primed[which], turn, index, rank, round_)
-                yield row if held is None else replace(row, cached_len=held.send(row))
+                if held is not None:
+                    row = replace(row, cached_len=held.send(row))
+                elif index == 0 and self._is_first_file(split, rank, round_) and self._is_zero(row.task):
+                    row = replace(row, cached_len=0)
+                yield row
+
+    def _is_zero(self, task: int) -> bool:
+        return self.classes[task].bound.max_tokens is not None
+
+    def _is_first_file(self, split: Split, rank: int, round_: int) -> bool:
+        """Return whether a rank's cache is empty when it gets the first row of this file."""
+        earlier = SPLITS[: SPLITS.index(split)]
+        return round_ == 0 and not split.primes and all(self.count(s, rank, 0) == 0 for s in earlier)
+
+    @cached_property
+    def _coldest(self) -> set[int]:
+        """The formal rows of zero classes that are the first which their rank gets, by n.
+
+        With pages of 1 every later row of a zero set finds the framing head, 2 tokens of DeepSeek-V4; the
+        first row of a rank finds none.
+        """
+        firsts = (
+            order[0]
+            for rank, order in enumerate(self.table.orders)
+            if len(order)
+            if self._is_first_file(Split.FORMAL, rank, 0)
+        )
+        return {n for n in firsts if self._is_zero(int(self.table.request_class[n]))}
 
     def ordinals(self) -> tuple[int, int]:
         """Return bounds of every segment's ordinal, the least and the greatest."""
@@ -167,7 +194,7 @@ class Population:
         if of.requests.session is not None:
             row = self._turn(row, of, n)
         if self._predicted is None:
-            return row
+            return replace(row, cached_len=0) if round_ == 0 and n in self._coldest else row
         cached_len, recorded = self._predicted[n]
         return replace(row, cached_len=cached_len, cached_len_recorded=recorded if row.session else None)
 

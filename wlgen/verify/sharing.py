@@ -7,7 +7,7 @@ holds there, and where rows part, each must go on with a first token of its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,14 @@ Ids = NDArray[np.uint32]
 class Sharing:
     """Takes rows with their plans and ids, and finds those that share other than planned.
 
-    crowded: rows that the build planned to share one token more, in a group with more rows than the
-    vocabulary has first tokens; their first two tokens differ together.
+    crowded: how many rows the build planned to share one token more than planned, in a group with more rows
+    than the vocabulary has first tokens; their first two tokens differ together. hit: the cached tokens of a
+    row that shares so many tokens. A token more that moves the hit is a finding whatever was planned.
     """
 
-    def __init__(self, crowded: int) -> None:
+    def __init__(self, crowded: int, hit: Callable[[int, Row], int] = lambda _shared_len, _row: 0) -> None:
         self._crowded = crowded
+        self._hit = hit
         self._streams: dict[Any, Ids] = {}
         self._said: dict[int, int] = {}
         self._left: defaultdict[Any, set[tuple[int, int]]] = defaultdict(set)
@@ -63,7 +65,8 @@ class Sharing:
         two, _ = seen.setdefault(tuple(first), (segment.stream, row.id))
         if one == segment.stream:
             return None
-        if two == segment.stream and segment.kind != "prefix" and self._crowded > 0:
+        moves = self._hit(at, row) != self._hit(at + 1, row)
+        if two == segment.stream and segment.kind != "prefix" and self._crowded > 0 and not moves:
             self._crowded -= 1
             return None
         return Finding(id=row.id, promise="shared_len", expected=at, got=f"at least {at + 1} with {other}")
