@@ -66,6 +66,8 @@ def test_a_package_runs_from_an_empty_folder(built, kind, python, tmp_path):
     empty.mkdir()
     (empty / "tiny.yaml").write_text(SPEC)
     assert "2 formal rows" in run(commands / "wlgen", "build", "tiny.yaml", cwd=empty)
+    run(commands / "wlgen", "new", "mine", "--from", "quickstart", cwd=empty)
+    assert "mine: 2 ranks" in run(commands / "wlgen", "plan", "mine.yaml", cwd=empty)
     assert "0 findings" in run(commands / "wlgen", "verify", "output/tiny", "--full", cwd=empty)
 
 

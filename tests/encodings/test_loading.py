@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import shlex
 import subprocess
 import sys
+import time
 
 import pytest
 from kit import families
@@ -101,6 +104,40 @@ def test_a_missing_folder_beside_others_is_not_looked_up_unless_a_revision_is_gi
     assert "revision: main" in problem.remedy
     with pytest.raises(LookupError, match=path):
         load_tokenizer(path, "main", place="spec.yaml:3")
+
+
+def test_the_remedy_for_older_tokenizer_files_works_as_printed(tmp_path):
+    """A folder of vocab.json and merges.txt was sent to a Python call that no shell runs."""
+    old = tmp_path / "an old model"
+    old.mkdir()
+    letters = {letter: n for n, letter in enumerate("abcdefghijklmnopqrstuvwxyzĠ")}
+    (old / "vocab.json").write_text(json.dumps(letters | {"ab": 27, "<|endoftext|>": 28}))
+    (old / "merges.txt").write_text("#version: 0.2\na b\n")
+    (old / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    with pytest.raises(WlgenError) as failure:
+        load_tokenizer(str(old), None, place="s")
+    printed = failure.value.problems[0].remedy
+    command = printed.partition(" && ")[2].replace("python", shlex.quote(sys.executable), 1)
+    subprocess.run(command, shell=True, check=True, capture_output=True)  # noqa: S602 (as a person would)
+    assert f"give {old}-fast:" in printed
+    assert load_tokenizer(f"{old}-fast", None, place="s")[0].encode("ab") == [27]
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(tmp_path):
+    """Six tries took 24 seconds and eleven raw lines before the good message."""
+    code = HUB.split("for kind", maxsplit=1)[0] + (
+        "try: raw.load(raw.Options(path='some/model', revision='v1'), place='s')\n"
+        "except WlgenError as failure: print(failure)\n"
+    )
+    environment = os.environ | {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"}
+    environment.pop("HF_HUB_OFFLINE", None)
+    started = time.monotonic()
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    assert "no copy of that hub id on this machine, and no answer from the hub" in run.stdout
+    assert run.stderr == ""
+    assert time.monotonic() - started < 15
 
 
 def _no_hub(path, revision, place):

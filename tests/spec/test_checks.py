@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 
 import pytest
 
 from wlgen.cli import main
+from wlgen.errors import WlgenError
+from wlgen.spec import file as spec_file
 
 HEAD = """\
 name: wrong
@@ -176,3 +179,56 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(name, tmp_path, capsys, mon
     assert message in said
     assert all("expected" in line for line in said.splitlines())
     assert f"wrong.yaml:{line} " in said or ".jsonl:" in said or "t.csv:" in said
+
+
+LARGE = """
+name: large
+cache: {rule: sglang, page_size: 16}
+dp_ranks: RANKS
+rounds: ROUNDS
+requests: {body_len: BODY, output_len: 8, cached: {min_ratio: 0.5}}
+splits: {check: {per_rank: CHECKS}, formal: {total: ROWS}}
+"""
+
+
+def large(**changes: int) -> str:
+    text = LARGE
+    for name, value in ({"RANKS": 1, "ROUNDS": 1, "BODY": 256, "CHECKS": 1, "ROWS": 64} | changes).items():
+        text = text.replace(name, str(value))
+    return text
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"BODY": 2**24 + 1}, "requests.body_len: expected at most 16777216, found 16777217"),
+        ({"BODY": 2**31}, "requests.body_len: expected at most 16777216, found 2147483648"),
+        ({"BODY": 99999999999999999999}, "body_len: expected at most 16777216, found 99999999999999999999"),
+        ({"ROWS": 10**9}, "splits.formal.total: expected at most 10000000, found 1000000000"),
+        (
+            {"ROWS": 10**7},
+            "splits: expected at most 10000000 formal rows and checks in all rounds, found",
+        ),
+        ({"ROWS": 10**6, "ROUNDS": 11}, "in all rounds, found 11000011"),
+        ({"RANKS": 65536, "CHECKS": 200}, "in all rounds, found 13107264"),
+    ],
+)
+def test_sizes_that_no_plan_holds_are_refused_at_once(changes, problem):
+    started = time.monotonic()
+    with pytest.raises(WlgenError) as failure:
+        spec_file.parse(large(**changes), "s.yaml")
+    assert problem in str(failure.value)
+    assert time.monotonic() - started < 2
+
+
+def test_the_largest_sizes_are_specs():
+    assert spec_file.parse(large(BODY=2**24), "s").requests[0].body_len == 2**24
+    assert spec_file.parse(large(ROWS=10**7 - 1), "s").splits.formal.total == 10**7 - 1
+
+
+def test_a_session_is_no_longer_than_a_prompt():
+    text = large(ROWS=1000).replace(
+        "cached:", "session: {turns: 1000, user_len: 9000, assistant_len: 9000}, cached:"
+    )
+    with pytest.raises(WlgenError, match=r"session\.turns: expected a last turn of at most 16777216 tokens"):
+        spec_file.parse(text, "s.yaml")

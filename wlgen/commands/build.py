@@ -9,7 +9,7 @@ import typer
 
 
 def command(  # noqa: PLR0917 (typer reads options as arguments)
-    spec: Annotated[Path, typer.Argument(help="The spec, a YAML file.")],
+    spec: Annotated[Path, typer.Argument(help="The spec, a YAML file.", readable=False)],
     output: Annotated[Path, typer.Option(help="The folder in which the set's own folder is made.")] = Path(
         "output"
     ),

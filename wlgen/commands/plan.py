@@ -9,7 +9,7 @@ import typer
 
 
 def command(
-    spec: Annotated[Path, typer.Argument(help="The spec, a YAML file.")],
+    spec: Annotated[Path, typer.Argument(help="The spec, a YAML file.", readable=False)],
     in_flight: Annotated[
         int,
         typer.Option(help="Show the hit ratio in the order sent, with so many rows a rank at a time.", min=0),

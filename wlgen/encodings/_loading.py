@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 from wlgen.errors import error
 
 FILE = "tokenizer.json"
+HUB_SECONDS = 10
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
-_CONVERT = (
-    "Write it with transformers: AutoTokenizer.from_pretrained(OLD_FOLDER).save_pretrained(NEW_FOLDER); "
-    "a tokenizer.model needs sentencepiece or tiktoken installed for that."
-)
+_OLDER = ("tokenizer.model", "vocab.json", "vocab.txt", "*.tiktoken")  # what transformers makes FILE from
 
 
 def load_tokenizer(path: str, revision: str | None, *, place: str) -> tuple[Any, str]:
@@ -68,22 +68,52 @@ def _local_file(folder: Path, revision: str | None, place: str) -> Path:
     if not file.is_file():
         there = sorted(p.name for p in folder.iterdir() if p.is_file())
         found = f"a folder with {', '.join(there[:8])}" if there else "an empty folder"
-        raise error(place, expected=f"a folder with {FILE}", found=found, remedy=_CONVERT)
+        raise error(place, expected=f"a folder with {FILE}", found=found, remedy=_converted(folder))
     return file
+
+
+def _converted(folder: Path) -> str:
+    """Return the command that makes FILE of the older tokenizer files in a folder, or where FILE is."""
+    if not any(next(folder.glob(older), None) for older in _OLDER):
+        return f"Copy {FILE} and tokenizer_config.json of the served model into it."
+    new = folder.with_name(f"{folder.name}-fast")
+    source, target = json.dumps(str(folder)), json.dumps(str(new))
+    code = (
+        f"from transformers import AutoTokenizer as T; T.from_pretrained({source}).save_pretrained({target})"
+    )
+    install = "pip install sentencepiece protobuf tiktoken"
+    return f"Make it, and give {new}: {install} && python -c {shlex.quote(code)}"
 
 
 def _hub_file(path: str, revision: str | None, place: str) -> Path:
     from transformers.utils import cached_file  # noqa: PLC0415 (takes a second)
 
     _check_hub_id(path, revision, place)
+    away = not _hub_answers(path, revision)
     try:
-        return Path(cached_file(path, FILE, revision=revision))
+        return Path(cached_file(path, FILE, revision=revision, local_files_only=away))
     except (OSError, ValueError) as failure:
         found = f"no such folder, and the hub says: {_first_line(failure)}"
+        if away:
+            found = "no such folder, no copy of that hub id on this machine, and no answer from the hub"
         remedy = f"Correct the path or id, or give a folder with {FILE}."
         raise error(
             place, expected=f"a folder or a hub id with {FILE}", found=found, remedy=remedy
         ) from failure
+
+
+def _hub_answers(path: str, revision: str | None) -> bool:
+    """Return whether the hub answers at all. Ask once: a download asks six times within half a minute."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url  # noqa: PLC0415 (takes a second)
+    from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
+
+    try:
+        get_hf_file_metadata(hf_hub_url(path, FILE, revision=revision), timeout=HUB_SECONDS)
+    except HfHubHTTPError:  # it answers: no such file, or not for you
+        return True
+    except Exception:  # noqa: BLE001 (each version's HTTP client has errors of its own)
+        return False
+    return True
 
 
 def _first_line(failure: Exception) -> str:
