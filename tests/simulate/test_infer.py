@@ -38,12 +38,13 @@ def test_the_quantum_is_found(page_size):
     dense = found.candidates[0]
     assert found.explained == found.observations == len(SHARED)
     assert dense.quanta == (page_size,)
-    assert dense.rules == (f"sglang, page_size: {page_size}", f"vllm, page_size: {page_size}")
+    written = [kind.written for kind in dense.rules]
+    assert written == [f"rule: sglang, page_size: {page_size}", f"rule: vllm, page_size: {page_size}"]
 
 
 def test_the_npus_rule_is_named():
     found = infer(observed(rule("sglang", 2048)))
-    assert found.candidates[-1].rules == ("sglang-dsv4-npu",)
+    assert [kind.written for kind in found.candidates[-1].rules] == ["rule: sglang-dsv4-npu"]
 
 
 @pytest.mark.parametrize(("engine", "word"), [("sglang", "SGLang"), ("vllm", "vLLM")])

@@ -52,7 +52,12 @@ def command(
         raise error(str(observed[0]), expected="at least one observation", found="none")
     explains_all = found.explained == found.observations
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(found) | {"explained_all": explains_all}))
+        candidates = [
+            dataclasses.asdict(each) | {"rules": [kind.written.removeprefix("rule: ") for kind in each.rules]}
+            for each in found.candidates
+        ]
+        said = dataclasses.asdict(found) | {"candidates": candidates, "explained_all": explains_all}
+        typer.echo(json.dumps(said))
     else:
         typer.echo("\n".join(_lines(found)))
     raise typer.Exit(0 if explains_all else 1)
@@ -64,7 +69,7 @@ def _lines(found: Inference) -> list[str]:
     for candidate in found.candidates:
         quanta = ", ".join(map(str, candidate.quanta)) + (" or more" if candidate.or_more else "")
         lines += [f"  {candidate.words}: quantum {quanta}"]
-        lines += [f"    cache: {{rule: {rule}}}" for rule in candidate.rules]
+        lines += [f"    cache: {{{kind.written}}}" for kind in candidate.rules]
     if found.unexplained:
         lines += ["unexplained by the first of them:" if found.candidates else "unexplained:"]
         lines += [

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import yaml
-
 from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.engines import cache_rule
 from wlgen.simulate.infer import Observation, infer
-from wlgen.spec.rule_choice import RuleChoice
 
 
 def fitting_rules(seen: Sequence[Observation], engine: str, page_size: int | None) -> list[CacheRule]:
@@ -20,16 +17,11 @@ def fitting_rules(seen: Sequence[Observation], engine: str, page_size: int | Non
     found = infer(seen)
     if found.explained < found.observations:
         return []
-    rules = [rule for candidate in found.candidates for text in candidate.rules for rule in _rules(text)]
+    rules = [kind.rule for candidate in found.candidates for kind in candidate.rules]
     quanta = {quantum for candidate in found.candidates for quantum in candidate.quanta}
     named = [r for r in rules if r.engine == engine and r.name != engine and page_size in (None, r.page_size)]
     forms = [rule for rule in rules if rule.name == engine]
     return [*named, *_by_numbers(forms, sorted(quanta, reverse=True), page_size, seen)]
-
-
-def _rules(text: str) -> Iterator[CacheRule]:
-    """Yield the rule of infer-rule's words, which are those of a spec: `NAME, page_size: 128`."""
-    yield RuleChoice(**yaml.safe_load(f"{{rule: {text}}}")).resolve()
 
 
 def _by_numbers(

@@ -19,6 +19,7 @@ from wlgen.audit.join import Rows, join
 from wlgen.audit.results import read_results
 from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.errors import Problem, WlgenError, error, regular
+from wlgen.spec.kinds import RuleKind, rule_kind
 from wlgen.workload.opened import Workload
 from wlgen.workload.splits import Split
 
@@ -38,7 +39,7 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Rules alike but for their quantum. words: how they count. rules: as a spec names them.
+    """Rules alike but for their quantum. words: how they count. rules: each with how a spec writes it.
 
     quanta: those that explain as much as any. or_more: nothing was cached, so larger ones do too.
     """
@@ -46,7 +47,7 @@ class Candidate:
     words: str
     quanta: tuple[int, ...]
     or_more: bool
-    rules: tuple[str, ...]
+    rules: tuple[RuleKind, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +107,13 @@ def infer(observations: Iterable[Observation]) -> Inference:
     distinct = {seen: counts[figures] for figures, seen in firsts.items()}
     ways = list(_forms())
     forms = [(form, q, _explained(form.rule(q), distinct)) for form in ways for q in _quanta(distinct)]
-    named = [(rule, words, _explained(rule, distinct)) for rule, words in _named_rules()]
+    named = [(kind, _explained(kind.rule, distinct)) for kind in _named_rules()]
     best = max([score for *_, score in forms + named], default=0)
     if best == 0:
         return Inference(observations=counts.total(), explained=0, candidates=(), unexplained=tuple(distinct))
     none_cached = not any(seen.cached_len for seen in distinct)
     rules = [form.rule(q) for form, q, score in forms if score == best]
-    rules += [rule for rule, _, score in named if score == best]
+    rules += [kind.rule for kind, score in named if score == best]
     return Inference(
         observations=counts.total(),
         explained=best,
@@ -197,7 +198,7 @@ def _explained(rule: CacheRule, counts: dict[Observation, int]) -> int:
 
 def _candidates(
     found: Sequence[tuple[_Form, int, int]],
-    named: Sequence[tuple[CacheRule, str, int]],
+    named: Sequence[tuple[RuleKind, int]],
     best: int,
     *,
     none_cached: bool,
@@ -205,28 +206,24 @@ def _candidates(
     for form in _forms():
         quanta = tuple(q for other, q, score in found if other == form and score == best)
         if quanta:
-            suffix = ", speculative: true" if form.speculative else ""
-            rules = tuple(f"{engine}, page_size: {quanta[-1]}{suffix}" for engine in form.engines)
+            given = {"page_size": quanta[-1]} | ({"speculative": True} if form.speculative else {})
+            rules = tuple(rule_kind(engine, **given) for engine in form.engines)
             yield Candidate(words=form.words, quanta=quanta, or_more=none_cached, rules=rules)
-    fitting = [(rule, words) for rule, words, score in named if score == best]
+    fitting = tuple(kind for kind, score in named if score == best)
     if fitting:
-        quanta = tuple(sorted({rule.hit_quantum for rule, _ in fitting}))
-        words = tuple(words for _, words in fitting)
-        yield Candidate(words="a named rule", quanta=quanta, or_more=False, rules=words)
+        quanta = tuple(sorted({kind.rule.hit_quantum for kind in fitting}))
+        yield Candidate(words="a named rule", quanta=quanta, or_more=False, rules=fitting)
 
 
-def _named_rules() -> Iterator[tuple[CacheRule, str]]:
+def _named_rules() -> Iterator[RuleKind]:
     """Yield each named rule whose sizes the engine forces, with every option it takes."""
     for name in registry.names(cache_rules):
         if name in registry.names(engines):
             continue  # their sizes are free: the forms try all of them
-        module = registry.load(cache_rules, name, place=name)
         for page_size, speculative in product((None, 32), (False, True)):
             options = {"page_size": page_size, "speculative": speculative or None}
             given = {key: value for key, value in options.items() if value is not None}
             try:
-                rule = module.rule(module.Options(**given), place=name)
+                yield rule_kind(name, **given)
             except ValidationError:
                 continue
-            extra = ", ".join(f"{key}: {str(value).lower()}" for key, value in given.items())
-            yield rule, f"{name}, {extra}" if extra else name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -30,10 +31,15 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleKind:
-    """A chosen cache rule. content: how the manifest writes it, {rule: sglang, page_size: 128, ...}."""
+    """A chosen cache rule. content: how it is written, {rule: sglang, page_size: 128}."""
 
     rule: CacheRule
     content: dict[str, Any]
+
+    @property
+    def written(self) -> str:
+        """The content as one line of YAML: `rule: sglang, page_size: 128`."""
+        return ", ".join(f"{key}: {json.dumps(value).strip(chr(34))}" for key, value in self.content.items())
 
 
 def _known_engine(name: str) -> str:
@@ -270,6 +276,13 @@ class RuleKey(KindKey):
     @property
     def _alternative(self) -> str:
         return " or the key engine"
+
+
+def rule_kind(name: str, **options: Any) -> RuleKind:
+    """Return a named rule with these options, written with them alone."""
+    model = registry.load(cache_rules, name, place="cache").Options
+    rule = named_rule(Kind(name=name, options=model.model_validate(options)))
+    return RuleKind(rule=rule, content={"rule": name, **options})
 
 
 def named_rule(kind: Kind) -> CacheRule:
