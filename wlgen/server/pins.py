@@ -5,6 +5,7 @@ Nothing here waits 300 s: a pin that fails hangs the decode side, so each prompt
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from wlgen.errors import WlgenError, error
@@ -13,6 +14,7 @@ from wlgen.server.counters import computed
 from wlgen.server.pair import ROUTE, PairServer
 from wlgen.server.replies import Reply, RequestError
 
+_PAUSE, _TRIES = 0.1, 50  # seconds between two looks at the counters, and how many
 PIN_SECONDS = 60.0  # a first prompt of a cold server compiles kernels meanwhile
 _LOST = (
     f"The pin is lost on the way: sglang-router keeps it on /v1/completions only. {ROUTE}. A request that "
@@ -38,18 +40,16 @@ async def prove_pair(pair: PairServer, fresh: Callable[[], AskedPrompt], impossi
         raise error(f"{pair.url} pins", expected="cached tokens in usage", found="none", remedy=remedy)
     if not again.cached_tokens:
         raise _broken(pair, "a prompt sent twice to rank 0 to hit", f"{again.cached_tokens} cached tokens")
-    after_first = await computed(pair)
-    moved = _moved(at_start, after_first)
+    moved = await _moved(pair, at_start)
     if moved is not None and moved != {0}:
-        raise _broken(
-            pair, "rank 0 of the prefill side to compute it", f"the counters of ranks {sorted(moved)}"
-        )
+        raise _broken(pair, "rank 0 of the prefill side to compute it", f"ranks {sorted(moved)}")
     if last == 0:
         return "pinning: proved, the prefill side has one rank"
+    after_first = await computed(pair)
     other = await _ask(pair, prompt, last)
     if other.cached_tokens:
         raise _broken(pair, f"the same prompt to miss on rank {last}", f"{other.cached_tokens} cached tokens")
-    moved = _moved(after_first, await computed(pair))
+    moved = await _moved(pair, after_first)
     if moved is not None and moved != {last}:
         raise _broken(pair, f"rank {last} of the prefill side to compute it", f"ranks {sorted(moved)}")
     counted = "" if moved is None else f", and the prefill side computed it on ranks 0 and {last} in turn"
@@ -57,11 +57,21 @@ async def prove_pair(pair: PairServer, fresh: Callable[[], AskedPrompt], impossi
     return f"pinning: proved, {proved}{counted}"
 
 
-def _moved(before: dict[int, int] | None, after: dict[int, int] | None) -> set[int] | None:
-    """Return the ranks that computed more than the one token of a health probe; None where unknown."""
-    if before is None or after is None:
-        return None
-    return {rank for rank, count in after.items() if count > before.get(rank, 0) + 1}
+async def _moved(pair: PairServer, before: dict[int, int] | None) -> set[int] | None:
+    """Return the ranks that computed more than the one token of a health probe; None where nothing counts.
+
+    A count may come a moment after its answer: two looks must agree on which ranks moved, for up to 5 s.
+    """
+    seen: set[int] | None = None
+    for _ in range(_TRIES):
+        after = await computed(pair)
+        if before is None or after is None:
+            return None
+        last, seen = seen, {rank for rank, count in after.items() if count > before.get(rank, 0) + 1}
+        if seen and seen == last:
+            break
+        await asyncio.sleep(_PAUSE)
+    return seen
 
 
 async def _served(pair: PairServer, prompt: AskedPrompt, rank: int) -> bool:
