@@ -25,7 +25,8 @@ tasks exporters audit
 spec
 plan
 build verify report
-simulate export
+export
+simulate
 server
 rehearse
 commands

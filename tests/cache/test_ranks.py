@@ -328,11 +328,11 @@ def test_a_jsonl_file_of_ids_text_and_messages(tmp_path):
     messages = [{"role": "user", "content": words}]
     path = lines(
         tmp_path / "requests.jsonl",
-        {"id": "ids", "input_ids": list(range(100)), "output_len": 40},
+        {"id": "ids", "dp_rank": 0, "input_ids": list(range(100)), "output_len": 40},
         {"id": "again", "dp_rank": 0, "prompt": list(range(100))},
-        {"id": "text", "prompt": words},
-        {"id": "chat", "messages": messages},
-        {"id": "chat again", "messages": messages},
+        {"id": "text", "dp_rank": 0, "prompt": words},
+        {"id": "chat", "dp_rank": 0, "messages": messages},
+        {"id": "chat again", "dp_rank": 0, "messages": messages},
         {"id": "elsewhere", "dp_rank": 3, "messages": messages},
     )
     encoding = str(sets.family("chatml"))
@@ -391,7 +391,7 @@ def test_unpinned_requests_of_a_file_go_to_ranks_in_turn(tmp_path):
     ],
 )
 def test_a_line_that_is_no_request_is_refused_with_its_place(tmp_path, row, said):
-    path = lines(tmp_path / "requests.jsonl", {"input_ids": [1, 2]}, row)
+    path = lines(tmp_path / "requests.jsonl", {"input_ids": [1, 2], "dp_rank": 0}, row)
     with pytest.raises(WlgenError) as failure:
         simulated(path, "--rule", "sglang", "--dp-ranks", 4)
     assert f"{path}:2" in str(failure.value)
@@ -451,3 +451,83 @@ def test_a_failed_replay_leaves_no_file(tmp_path):
     with pytest.raises(WlgenError):
         simulated(path, "--rule", "sglang", "--out", tmp_path / "hits.jsonl")
     assert [p.name for p in tmp_path.iterdir()] == ["requests.jsonl"]
+
+
+def test_lines_without_a_rank_go_to_the_ranks_in_turn_and_the_report_says_so(tmp_path):
+    """All on rank 0 they would find a prefix that seven other ranks do not hold: 3 of 4 hits, in silence."""
+    path = lines(tmp_path / "requests.jsonl", *[{"input_ids": [*range(40), n]} for n in range(16)])
+    code, found = simulated(path, "--rule", "vllm", "--dp-ranks", 8)
+    assert code == 0
+    assert found["reading"] == [
+        "prompts: token ids",
+        "ranks: no line names one, so they go to 8 ranks in turn, from rank 0",
+    ]
+    assert found["passes"][0]["splits"][""]["cached_tokens"] == 8 * 32
+    assert len(found["passes"][0]["ranks"]) == 8
+    _, one = simulated(path, "--rule", "vllm")
+    assert "all go to one cache" in one["reading"][1]
+    assert one["passes"][0]["splits"][""]["cached_tokens"] == 15 * 32
+
+
+def test_lines_of_which_only_some_name_a_rank_are_refused(tmp_path):
+    path = lines(tmp_path / "requests.jsonl", {"input_ids": [1], "dp_rank": 1}, {"input_ids": [1]})
+    with pytest.raises(WlgenError, match=r":2: expected a dp_rank in each line or in none, found no rank"):
+        simulated(path, "--rule", "sglang")
+
+
+def test_one_mistake_of_many_lines_is_told_once(tmp_path):
+    """Forty lines without a prompt, and one of another kind: two problems, not twenty and silence."""
+    path = lines(tmp_path / "requests.jsonl", *[{"id": str(n)} for n in range(40)], {"input_ids": []})
+    with pytest.raises(WlgenError) as failure:
+        simulated(path, "--rule", "sglang")
+    told = [str(problem) for problem in failure.value.problems]
+    assert len(told) == 3
+    assert told[1] == "and 39 more lines like these"
+    assert ":41 input_ids" in told[2]
+
+
+@pytest.mark.parametrize("text", [None, "chat", "raw"])
+def test_how_a_text_was_read_is_said(tmp_path, text):
+    words = "the quick brown fox jumps over the lazy dog " * 8
+    path = lines(
+        tmp_path / "requests.jsonl", {"prompt": words}, {"messages": [{"role": "user", "content": words}]}
+    )
+    options = () if text is None else ("--text", text)
+    _, found = simulated(path, "--engine", "sglang", "--page-size", 16, *options)
+    said = found["reading"][1] if text == "chat" else found["reading"][-2]
+    assert ("raw text, no chat template" in said) == (text != "chat")
+    assert (found["passes"][0]["splits"][""]["cached_tokens"] > 0) == (text == "chat")
+
+
+def test_requests_in_flight_do_not_find_what_their_neighbours_compute(tmp_path):
+    path = lines(
+        tmp_path / "requests.jsonl", *[{"dp_rank": 0, "input_ids": [*range(40), n]} for n in range(6)]
+    )
+    hits = {}
+    for together in (1, 2, 6):
+        _, found = simulated(path, "--rule", "vllm", "--in-flight", together)
+        hits[together] = found["passes"][0]["splits"][""]["cached_tokens"] // 32
+    assert hits == {1: 5, 2: 4, 6: 0}
+
+
+def test_a_set_in_flight_starts_from_its_seeds(tmp_path):
+    """Seeds and checks end before the first formal row, so a warm set keeps its promise."""
+    folder = sets_built(tmp_path, prefix={"shared_by": "rank"}, dp_ranks=2)
+    code, found = simulated(folder, "--in-flight", 64)
+    assert code == 0
+    assert found["passes"][0]["unpromised"] == 0
+
+
+@pytest.mark.parametrize(("engine", "retention", "code"), [("vllm", 0, 0), ("vllm", 64, 0), ("sglang", 0, 0)])
+def test_a_retention_goes_with_an_engine_by_its_numbers(tmp_path, engine, retention, code):
+    path = lines(tmp_path / "requests.jsonl", {"input_ids": [1]})
+    numbers = ("--engine", engine, "--page-size", 16, "--hit-quantum", 32, "--retention", retention)
+    assert simulated(path, *numbers)[0] == code
+
+
+def test_a_retention_is_refused_where_the_engine_has_none(tmp_path):
+    path = lines(tmp_path / "requests.jsonl", {"input_ids": [1]})
+    with pytest.raises(WlgenError, match="expected no retention, or 0, found 64"):
+        simulated(path, "--engine", "sglang", "--page-size", 16, "--retention", 64)
+    with pytest.raises(WlgenError, match=r"multiple of hit_quantum 48, found 64\. The next one is 96"):
+        simulated(path, "--engine", "vllm", "--page-size", 16, "--hit-quantum", 48, "--retention", 64)

@@ -17,7 +17,7 @@ from wlgen.spec import file as spec_file
 from wlgen.spec.lengths import describe
 from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload
-from wlgen.workload.splits import SPLITS, Split
+from wlgen.workload.splits import BEFORE, SPLITS, Split
 
 POINTS = 12  # of the trajectory
 
@@ -101,11 +101,15 @@ def _split(ready: Blueprint, split: Split) -> dict[str, Any]:
 
 
 def _trajectory(plan: Plan, in_flight: int) -> list[dict[str, Any]]:
-    """Return the hit ratio along the rows in the order sent, with `in_flight` rows a rank at a time."""
-    ranks = [
-        trajectory(plan.rows(Split.FORMAL, rank), plan.spec.cache, plan.frame, in_flight)
-        for rank in range(plan.spec.dp_ranks)
-    ]
+    """Return the hit ratio along the rows in the order sent, with `in_flight` rows a rank at a time.
+
+    Each rank has its seeds and checks by then, as `prepare` leaves it.
+    """
+    ranks = []
+    for rank in range(plan.spec.dp_ranks):
+        before = (row for split in BEFORE for row in plan.rows(split, rank))
+        formal = plan.rows(Split.FORMAL, rank)
+        ranks.append(trajectory(formal, plan.spec.cache, plan.frame, in_flight, before))
     found = stretches([[(cached, row.prompt_len) for row, cached in rank] for rank in ranks], POINTS)
     return [{"rows": [part.start, part.stop], "cached_ratio": part.cached_ratio} for part in found]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wlgen.cache.rule import Ids, PrefixCache
+from wlgen.cache.rule import Ids, Match, PrefixCache
 from wlgen.errors import error
 from wlgen.pages import ceil_to
 
@@ -20,7 +20,7 @@ class Request(NamedTuple):
 
     output_ids: what it is known to answer, output_len of them; else outputs are ids of no vocabulary, since
     they take room and no prompt has them. promised: the least and most cached_len that keep a set's promise,
-    None where nobody promises; bound: those that meet the spec's bound.
+    None where nobody promises; bound: those that meet the spec's bound. overlaps: it may run beside others.
     """
 
     id: str
@@ -32,6 +32,7 @@ class Request(NamedTuple):
     promised: tuple[int, int] | None = None
     bound: tuple[int, int] | None = None
     salt: str = ""
+    overlaps: bool = True
 
 
 class Replayed(NamedTuple):
@@ -70,11 +71,14 @@ class RankCaches:
         self._inserted: dict[int, list[str]] = {}  # ids by the number of their insert, kept under a capacity
         self._next_output = _UNSEEN
 
-    def replay(self, requests: Iterable[Request]) -> Iterator[Replayed]:
+    def replay(self, requests: Iterable[Request], in_flight: int = 1) -> Iterator[Replayed]:
         """Yield what is reported for each request, in order; modifies the ranks' caches.
 
-        WlgenError where a request alone needs more than the capacity.
+        in_flight: so many requests of a rank are admitted together, and none of them finds what another
+        computes. Requests that are not measured, such as seeds and checks, are sent one after another all the
+        same. WlgenError where a request alone needs more than the capacity.
         """
+        together: dict[int, list[tuple[Request, Match]]] = {}
         for request in requests:
             rank = request.dp_rank
             cache = self._caches.get(rank)
@@ -82,10 +86,13 @@ class RankCaches:
                 cache = self._caches[rank] = self._new_cache()
             if self._capacity is not None:
                 _check_room(request, self._capacity, cache.rule.page_size)
+            running = together.setdefault(rank, [])
+            if running and not request.overlaps:
+                self._end(cache, running)
             match = cache.match(request.ids, salt=request.salt)
-            cache.insert(match, _ONE if request.output_len == 1 else self._outputs(request))
-            if self._capacity is not None:
-                self._note_evictions(cache, request)
+            running.append((request, match))
+            if len(running) >= in_flight or not request.overlaps:
+                self._end(cache, running)
             yield Replayed(
                 id=request.id,
                 dp_rank=rank,
@@ -95,6 +102,16 @@ class RankCaches:
                 promised=request.promised,
                 bound=request.bound,
             )
+        for rank, running in together.items():
+            self._end(self._caches[rank], running)
+
+    def _end(self, cache: PrefixCache, running: list[tuple[Request, Match]]) -> None:
+        """End the requests that run, in the order in which they were admitted."""
+        for request, match in running:
+            cache.insert(match, _ONE if request.output_len == 1 else self._outputs(request))
+            if self._capacity is not None:
+                self._note_evictions(cache, request)
+        running.clear()
 
     def held(self) -> dict[int, int]:
         """Return the tokens of whole pages that each rank holds: without a capacity, its working set."""

@@ -103,7 +103,7 @@ def _trajectory(points: list[dict[str, Any]], in_flight: int) -> list[str]:
         + "#" * round(BAR * p["cached_ratio"])
         for p in points
     ]
-    return [f"hit ratio in the order sent, {in_flight} in flight a rank, from an empty cache", *bars]
+    return [f"hit ratio in the order sent, {in_flight} in flight a rank, after seeds and checks", *bars]
 
 
 def _picture(said: dict[str, Any]) -> list[str]:

@@ -25,6 +25,8 @@ def report_json(report: Report) -> str:
         "own_rule": report.own_rule,
         "capacity": report.capacity,
         "holds": report.holds,
+        "reading": list(report.reading),
+        "in_flight": report.in_flight,
         "passes": [dataclasses.asdict(one) for one in report.passes],
         "working_set": {r: {"tokens": t, "pages": t // page_size} for r, t in report.working_set.items()},
         "evicted": {
@@ -39,6 +41,10 @@ def report_json(report: Report) -> str:
 def report_lines(report: Report) -> Iterator[str]:
     """Yield the report's lines."""
     yield f"rule       {rule_words(report.rule)}"
+    for line in report.reading:
+        yield f"read       {line}"
+    if report.in_flight > 1:
+        yield f"in flight  {report.in_flight} a rank admitted together, after the seeds and checks have ended"
     for number, one in enumerate(report.passes, 1):
         yield from _pass_lines(one, f"pass {number}" if len(report.passes) > 1 else "", report)
     yield from _working_set_lines(report)

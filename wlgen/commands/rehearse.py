@@ -7,20 +7,32 @@ from typing import Annotated, Literal
 
 import typer
 
+from wlgen.commands._rule import (
+    Capacity,
+    Chunk,
+    EngineName,
+    HitQuantum,
+    PageSize,
+    Retention,
+    RuleName,
+    SlidingWindow,
+    Speculative,
+    chosen,
+)
+
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
     sets: Annotated[list[Path] | None, typer.Option("--set", help="A built set whose rows it knows.")] = None,
     ranks: Annotated[int | None, typer.Option(min=1, max=4096, help="DP ranks; the set's, or 16.")] = None,
-    rule: Annotated[str | None, typer.Option(help="A named cache rule; the set's own, or sglang.")] = None,
-    engine: Annotated[str | None, typer.Option(help="sglang or vllm, for a rule by its numbers.")] = None,
-    page_size: Annotated[int | None, typer.Option(help="Tokens of a page or block.")] = None,
-    hit_quantum: Annotated[int | None, typer.Option(help="Hits come in multiples of it.")] = None,
-    speculative: Annotated[bool, typer.Option("--speculative", help="EAGLE or MTP is on.")] = False,
-    sliding_window: Annotated[
-        int | None, typer.Option(help="Tokens of the window of a hybrid model.")
-    ] = None,
-    capacity: Annotated[int | None, typer.Option(min=1, help="Tokens a rank's cache holds.")] = None,
-    chunk: Annotated[int, typer.Option(min=1, help="Tokens of a prefill chunk.")] = 8192,
+    rule: RuleName = None,
+    engine: EngineName = None,
+    page_size: PageSize = None,
+    hit_quantum: HitQuantum = None,
+    speculative: Speculative = False,
+    sliding_window: SlidingWindow = None,
+    retention: Retention = None,
+    chunk: Chunk = 8192,
+    capacity: Capacity = None,
     context_length: Annotated[int, typer.Option(min=1, help="Most tokens of prompt and output.")] = 1 << 20,
     enable_metrics: Annotated[
         bool,
@@ -60,15 +72,15 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     from wlgen.rehearse.faults import parse_faults
     from wlgen.rehearse.run import WantedPair, WantedRehearsal, run
     from wlgen.rehearse.settings import TimeModel
-    from wlgen.spec.rule_choice import RuleChoice
 
-    choice = RuleChoice(
-        rule=rule,
-        engine=engine,
+    choice = chosen(
+        rule,
+        engine,
         page_size=page_size,
         hit_quantum=hit_quantum,
         speculative=speculative,
         sliding_window=sliding_window,
+        retention=retention,
     )
     pd = WantedPair(router=router, decode_ranks=decode_ranks, decode_radix=decode_radix) if pair else None
     wanted = WantedRehearsal(

@@ -7,6 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from wlgen.commands._rule import (
+    Capacity,
+    Chunk,
+    EngineName,
+    HitQuantum,
+    PageSize,
+    Retention,
+    RuleName,
+    SlidingWindow,
+    Speculative,
+    chosen,
+)
+
 if TYPE_CHECKING:
     from wlgen.simulate.replay import Report
 
@@ -15,19 +28,18 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     source: Annotated[
         Path, typer.Argument(metavar="INPUT", help="A built set, or a JSONL file of requests.")
     ],
-    rule: Annotated[str | None, typer.Option(help="A named cache rule; the set's own where absent.")] = None,
-    engine: Annotated[str | None, typer.Option(help="sglang or vllm, for a rule by its numbers.")] = None,
-    page_size: Annotated[int | None, typer.Option(help="Tokens of a page or block.")] = None,
-    hit_quantum: Annotated[int | None, typer.Option(help="Hits come in multiples of it.")] = None,
-    speculative: Annotated[bool, typer.Option("--speculative", help="EAGLE or MTP is on.")] = False,
-    sliding_window: Annotated[
-        int | None, typer.Option(help="Tokens of the window of a hybrid model.")
-    ] = None,
-    retention: Annotated[int | None, typer.Option(help="vLLM: tokens between kept points, 0 none.")] = None,
-    chunk: Annotated[int, typer.Option(min=1, help="SGLang: tokens of a prefill chunk.")] = 8192,
-    capacity: Annotated[
-        int | None, typer.Option(min=1, help="Tokens that a rank's cache holds; no limit where absent.")
-    ] = None,
+    rule: RuleName = None,
+    engine: EngineName = None,
+    page_size: PageSize = None,
+    hit_quantum: HitQuantum = None,
+    speculative: Speculative = False,
+    sliding_window: SlidingWindow = None,
+    retention: Retention = None,
+    chunk: Chunk = 8192,
+    capacity: Capacity = None,
+    in_flight: Annotated[
+        int, typer.Option(min=1, help="Requests of a rank that are admitted together, after its seeds.")
+    ] = 1,
     order: Annotated[
         Literal["file", "interleaved", "shuffled"],
         typer.Option(help="As in the files, one of each rank in turn, or shuffled."),
@@ -42,7 +54,14 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         int | None,
         typer.Option(metavar="RANK", min=0, help="Send to ranks in turn, from this one; seeds stay pinned."),
     ] = None,
-    dp_ranks: Annotated[int | None, typer.Option(min=1, help="Ranks, for a JSONL file.")] = None,
+    dp_ranks: Annotated[
+        int | None,
+        typer.Option(min=1, help="Ranks, for a JSONL file; lines that name none go to them in turn."),
+    ] = None,
+    text: Annotated[
+        Literal["chat", "raw"] | None,
+        typer.Option(help="Read a text as one user message, or as it stands; an export of ours tells."),
+    ] = None,
     encoding: Annotated[
         str, typer.Option(help="Encoding of a JSONL file's text: a name, a folder or a hub id.")
     ] = "deepseek-v4",
@@ -55,12 +74,12 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 
     Says what the engine will report as cached for every request, checked against the engines' own code:
     least, 1 % point, median, mean and aggregate, by split and rank, the working set of each rank, and under a
-    capacity who is evicted. Each request ends before its rank's next begins. Exit 0 where every bound is met.
+    capacity who is evicted. Each request ends before its rank's next begins, unless --in-flight
+    says how many run together. Exit 0 where every bound is met.
     """
     from wlgen.commands._replay_text import report_json, report_lines
     from wlgen.simulate.input import Sending
     from wlgen.simulate.replay import replay
-    from wlgen.spec.rule_choice import RuleChoice
 
     sending = Sending(
         order=order,
@@ -69,9 +88,9 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         full_seeds=full_seeds,
         first_rank=unpinned,
     )
-    choice = RuleChoice(
-        rule=rule,
-        engine=engine,
+    choice = chosen(
+        rule,
+        engine,
         page_size=page_size,
         hit_quantum=hit_quantum,
         speculative=speculative,
@@ -87,6 +106,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         passes=passes,
         dp_ranks=dp_ranks,
         encoding=encoding,
+        text_as=text,
+        in_flight=in_flight,
         out=out,
     )
     typer.echo(report_json(report) if as_json else "\n".join(report_lines(report)))

@@ -203,7 +203,7 @@ def _recall(workload: Workload, rounds: Sequence[int]) -> Callable[[Prompt], NDA
     recall = Recall(workload, rounds)
 
     def ids(prompt: Prompt) -> NDArray[np.uint32]:
-        composed = recall.composed(prompt.split, prompt.dp_rank, prompt.prompt_sha256)
+        composed = recall.composed(Split(prompt.split), prompt.dp_rank, prompt.prompt_sha256)
         return recall.encoded(prompt.row()) if composed is None else composed
 
     return ids

@@ -90,10 +90,19 @@ def gate(plan: Plan, ranks: Iterable[int]) -> None:
 
 
 def trajectory(
-    rows: Iterator[RowPlan], rule: CacheRule, frame: Callable[[tuple[str, ...]], Framing], in_flight: int
+    rows: Iterator[RowPlan],
+    rule: CacheRule,
+    frame: Callable[[tuple[str, ...]], Framing],
+    in_flight: int,
+    before: Iterable[RowPlan] = (),
 ) -> list[tuple[RowPlan, int]]:
-    """Return each row of one rank with what it finds cached when `in_flight` rows are admitted at a time."""
+    """Return each row of one rank with what it finds cached when `in_flight` rows are admitted at a time.
+
+    before: what the rank was sent before them, one after another: its seeds and checks.
+    """
     predictor = Predictor(rule, frame)
+    for row in before:
+        predictor.send(row)
     found: list[tuple[RowPlan, int]] = []
     while together := list(islice(rows, in_flight)):
         found += zip(together, predictor.send_together(together), strict=True)

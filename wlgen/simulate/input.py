@@ -16,7 +16,7 @@ from wlgen.cache.ranks import Request
 from wlgen.cache.rule import Ids
 from wlgen.encodings import Encoding
 from wlgen.errors import error
-from wlgen.simulate.request_lines import read_requests
+from wlgen.simulate.request_lines import Reading, TextAs, read_requests
 from wlgen.streams import order, permutation
 from wlgen.workload.bounds import Bound
 from wlgen.workload.opened import Workload
@@ -25,10 +25,6 @@ from wlgen.workload.splits import MEASURED, in_order
 
 Order: TypeAlias = Literal["file", "interleaved", "shuffled"]
 _OWN = 1 << 31  # ids of a full seed's own tokens, in no vocabulary
-_MOST_PROBLEMS = 20
-_REMEDY = (
-    'A row is {"id", "dp_rank", and "input_ids", "messages" or "prompt"}; "output_len" is 1 where absent.'
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +66,22 @@ def set_requests(workload: Workload, sending: Sending) -> Iterator[Request]:
 
 
 def file_requests(
-    path: Path, sending: Sending, *, dp_ranks: int | None, encoding: Callable[[], Encoding]
+    path: Path,
+    sending: Sending,
+    *,
+    dp_ranks: int | None,
+    encoding: Callable[[], Encoding],
+    text_as: TextAs | None,
+    reading: Reading,
 ) -> Iterator[Request]:
     """Yield the requests of a JSONL file; WlgenError lists the lines that are no request.
 
     dp_ranks: how many ranks there are, None for as many as the file names. encoding: called once a row has
-    text; its ids are those of the rendered messages, or of a prompt as it stands.
+    text; its ids are those of the rendered messages, or of a text read as text_as says. reading: is told how
+    the file was read.
     """
-    read = read_requests(path, dp_ranks, encoding)
+    first = sending.first_rank if dp_ranks is not None else None
+    read = read_requests(path, dp_ranks, encoding, first_rank=first, text_as=text_as, reading=reading)
     if sending.order == "interleaved":
         by_rank: dict[int, list[Request]] = {}
         for request in read:
@@ -85,11 +89,7 @@ def file_requests(
         read = _ordered([iter(by_rank[rank]) for rank in sorted(by_rank)], sending, "")
     elif sending.order == "shuffled":
         read = _ordered([read], sending, "")
-    for turn, request in enumerate(read):
-        if sending.first_rank is None or dp_ranks is None:
-            yield request
-        else:
-            yield request._replace(dp_rank=(sending.first_rank + turn) % dp_ranks)
+    yield from read
 
 
 def _rank_requests(
@@ -112,6 +112,7 @@ def _rank_requests(
             ids=ids,
             output_len=row.output_len,
             split=row.split,
+            overlaps=row.split.measured,
             promised=_promised(row, bound_of(row.request_class)),
             bound=_limits(row, bound_of(row.request_class)),
         )

@@ -17,6 +17,7 @@ from wlgen.engines import new_cache
 from wlgen.errors import error
 from wlgen.simulate.hits import HitFigures, Outside, Pass
 from wlgen.simulate.input import Sending, file_requests, set_requests
+from wlgen.simulate.request_lines import Reading, TextAs
 from wlgen.spec.rule_choice import RuleChoice
 from wlgen.workload.opened import open_workload, prove_files
 from wlgen.workload.writer import check_output
@@ -36,6 +37,7 @@ class PassReport:
 class Report:
     """A replay's outcome. working_set: tokens of whole pages that each rank holds at the end.
 
+    reading: how a JSONL file was read, a line each. in_flight: requests of a rank that are admitted together.
     own_rule: whether the set's own rule was replayed, so that its promises should be met to the token.
     """
 
@@ -45,6 +47,8 @@ class Report:
     passes: tuple[PassReport, ...]
     working_set: Mapping[int, int]
     evictions: tuple[Eviction, ...]
+    reading: tuple[str, ...] = ()
+    in_flight: int = 1
 
     @property
     def holds(self) -> bool:
@@ -62,6 +66,8 @@ def replay(
     passes: int,
     dp_ranks: int | None,
     encoding: str,
+    text_as: TextAs | None = None,
+    in_flight: int = 1,
     out: Path | None,
 ) -> Report:
     """Replay a built set's folder or a JSONL file; `out` gets a line a request, in replay order."""
@@ -77,17 +83,26 @@ def replay(
         expected = f"at least one page of {rule.page_size} tokens, or no prompt could start"
         raise error("--chunk", expected=expected, found=str(chunk))
 
+    reading = Reading()
+
     def requests() -> Iterator[Request]:
         if workload:
             return set_requests(workload, sending)
-        return file_requests(source, sending, dp_ranks=dp_ranks, encoding=lambda: _load(encoding))
+        return file_requests(
+            source,
+            sending,
+            dp_ranks=dp_ranks,
+            encoding=lambda: _load(encoding),
+            text_as=text_as,
+            reading=reading,
+        )
 
     simulation = RankCaches(lambda: new_cache(rule, capacity, chunk=chunk), capacity=capacity)
     reports = []
     with _hits_file(out) as write:
         for _ in range(passes):
             figures = Pass()
-            for hit in simulation.replay(requests()):
+            for hit in simulation.replay(requests(), in_flight):
                 figures.add(hit)
                 write(hit)
             if not figures.splits:
@@ -100,6 +115,8 @@ def replay(
         passes=tuple(reports),
         working_set=simulation.held(),
         evictions=tuple(simulation.evictions),
+        reading=tuple(reading.lines()),
+        in_flight=in_flight,
     )
 
 
