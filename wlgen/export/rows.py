@@ -18,7 +18,7 @@ from wlgen.exporters import FIELDS, Json, Portion, Prompt, Said
 from wlgen.workload.manifest import FileProof
 from wlgen.workload.opened import Workload, file_sha256
 from wlgen.workload.rows import OPTIONAL_KEYS, Row, parse_row
-from wlgen.workload.splits import Split
+from wlgen.workload.splits import BY_NAME, Split
 
 if TYPE_CHECKING:
     import numpy as np
@@ -203,7 +203,7 @@ def _recall(workload: Workload, rounds: Sequence[int]) -> Callable[[Prompt], NDA
     recall = Recall(workload, rounds)
 
     def ids(prompt: Prompt) -> NDArray[np.uint32]:
-        composed = recall.composed(Split(prompt.split), prompt.dp_rank, prompt.prompt_sha256)
+        composed = recall.composed(BY_NAME[prompt.split], prompt.dp_rank, prompt.prompt_sha256)
         return recall.encoded(prompt.row()) if composed is None else composed
 
     return ids

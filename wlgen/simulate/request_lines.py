@@ -63,8 +63,8 @@ def read_requests(
 
     dp_ranks: how many ranks there are, None for as many as the file names. encoding: asked for once a row
     has text. first_rank: send to ranks in turn from this one, whatever the lines say. A file whose lines name
-    no rank is sent in turn from rank 0; one in which only some do is refused. text_as: how a text is read that
-    is neither ids nor messages: rendered as one user message, or as it stands; None for what the file tells.
+    no rank is sent in turn from rank 0; one in which only some do is refused. text_as: how a text is read
+    that is neither ids nor messages: rendered as one user message, or as it stands; None: as the file tells.
     """
     exported = (path.parent / MARKER).exists() or (path.parent.parent / MARKER).exists()
     lines = _Lines(dp_ranks, encoding, text_as or ("chat" if exported else None), reading)
