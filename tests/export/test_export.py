@@ -14,8 +14,9 @@ import xxhash
 from kit.carried import lines
 
 from wlgen.errors import WlgenError
-from wlgen.export import folder as export_folder
 from wlgen.export.export import export
+from wlgen.export.folder import EXPORT
+from wlgen.workload.exchange import NewFolder
 from wlgen.workload.opened import Workload
 
 Copy = Callable[[Workload], Workload]
@@ -141,7 +142,7 @@ def test_other_folders_are_refused_and_empty_ones_taken(
         export(warm_set, "plain", out)
         assert (out / "RUN.md").exists()
         return
-    with pytest.raises(WlgenError, match=r"earlier export with its wlgen-export.json, found other files"):
+    with pytest.raises(WlgenError, match=r"expected an earlier export or no folder, found"):
         export(warm_set, "plain", out)
     assert tree(out) == before
 
@@ -159,7 +160,7 @@ def test_the_sets_own_folder_is_never_written(warm_set: Workload, copy_of: Copy,
 
 def test_a_file_in_the_place_of_the_output_is_refused(warm_set: Workload, tmp_path: Path):
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(WlgenError, match="expected a folder, or none yet, found a file"):
+    with pytest.raises(WlgenError, match="expected an earlier export or no folder, found a file"):
         export(warm_set, "plain", tmp_path / "out")
 
 
@@ -172,24 +173,47 @@ def test_an_output_below_a_file_is_one_clear_line(warm_set: Workload, tmp_path: 
 def test_two_exports_to_one_place_do_not_mix(warm_set: Workload, tmp_path: Path):
     out = tmp_path / "out"
     with (
-        export_folder.staging(out),
+        NewFolder(out, EXPORT),
         pytest.raises(WlgenError, match="expected one export at a time, found another"),
     ):
         export(warm_set, "plain", out)
 
 
 def test_what_an_interrupted_export_left_is_cleared(warm_set: Workload, tmp_path: Path):
-    """SIGKILL leaves the temporary folder, and between two renames the old export beside its place."""
-    out = tmp_path / "out"
+    """SIGKILL between two renames leaves the old export in the temporary place: the next export ends it."""
+    out, place = tmp_path / "out", tmp_path / ".out.exporting"
     export(warm_set, "plain", out)
-    out.rename(tmp_path / ".out.replaced")
-    (tmp_path / ".out.exporting").mkdir()
-    (tmp_path / ".out.exporting/half.jsonl").write_text("half")
-    (tmp_path / ".out.replaced/results.json").write_text("kept")
+    place.mkdir()
+    out.rename(place / "old")
+    (place / "new-1").mkdir()
+    (place / "new-1/half.jsonl").write_text("half")
+    (place / "old/results.json").write_text("kept")
     export(warm_set, "plain", out)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
     assert not (out / "half.jsonl").exists()
     assert (out / "results.json").read_text() == "kept"
+
+
+def test_a_folder_with_somebody_elses_marker_is_refused_and_keeps_its_files(
+    warm_set: Workload, tmp_path: Path
+):
+    """A marker of another format is no export of ours, whatever files it names."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "formal.jsonl").write_text("mine")
+    (out / "wlgen-export.json").write_text('{"format": "theirs", "files": [{"path": "formal.jsonl"}]}')
+    with pytest.raises(WlgenError, match=r"a wlgen-export\.json that wlgen did not write"):
+        export(warm_set, "plain", out)
+    assert (out / "formal.jsonl").read_text() == "mine"
+
+
+def test_a_linked_output_stays_a_link(warm_set: Workload, tmp_path: Path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk")
+    export(warm_set, "plain", tmp_path / "out")
+    export(warm_set, "plain", tmp_path / "out")
+    assert (tmp_path / "out").is_symlink()
+    assert (tmp_path / "disk/RUN.md").exists()
 
 
 def test_the_same_set_gives_the_same_bytes(warm_set: Workload, tmp_path: Path):

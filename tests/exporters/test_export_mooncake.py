@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from itertools import combinations
 from pathlib import Path
 
@@ -12,10 +14,12 @@ from hypothesis import strategies as st
 from kit import audits
 from kit.carried import lines
 
+from wlgen.build.build import build
 from wlgen.build.recall import prompt_ids
 from wlgen.export.export import export
 from wlgen.exporters import Prompt
 from wlgen.exporters.mooncake import Chain
+from wlgen.spec import file as spec_file
 from wlgen.workload.opened import Workload
 
 
@@ -89,3 +93,65 @@ def test_memory_grows_with_what_is_shared_alone():
         ids = np.concatenate([np.arange(160), np.full(1600, 10_000 + number)]).astype(np.uint32)
         chain.hash_ids(Prompt.of(audits.row("formal", 0, number, shared_len=160, prompt_len=1760), ids))
     assert len(chain._known) == 10
+
+
+CHAT = {
+    "name": "chat",
+    "random_seed": 9,
+    "encoding": {"name": "deepseek-v4"},
+    "cache": {"rule": "sglang", "page_size": 64},
+    "dp_ranks": 1,
+    "requests": {
+        "body_len": 1024,
+        "output_len": 16,
+        "cached": {"min_ratio": 0.3},
+        "prefix": {"shared_by": "all", "message": "system"},
+        "session": {"turns": 3, "user_len": 100, "assistant_len": 40},
+    },
+    "splits": {"formal": {"total": 9}},
+}
+BAILIAN = {
+    "name": "bailian",
+    "random_seed": 7,
+    "encoding": {"name": "deepseek-v4"},
+    "cache": {"engine": "vllm", "page_size": 16},
+    "dp_ranks": 1,
+    "requests": {"trace": {"path": "bailian.jsonl", "block_size": 16, "time_scale": 1000}},
+    "splits": {"formal": {"total": 10}},
+}
+SAMPLES = Path(__file__).parents[1] / "samples" / "cases"
+
+
+def exported(content: dict[str, object], form: str, place: Path) -> list[list[int]]:
+    """Build a spec, export its formal rows, and return the hash_ids of each."""
+    (place / "spec.yaml").write_text(json.dumps(content))
+    shutil.copy(SAMPLES / "bailian.jsonl", place)
+    workload = build(spec_file.load(place / "spec.yaml"), place / "output").workload
+    export(workload, "mooncake", place / "out", form=form, splits=["formal"])
+    return [line["hash_ids"] for line in lines(place / "out" / "formal.jsonl")]
+
+
+def hits(rows: list[list[int]]) -> tuple[int, int]:
+    """Return how many blocks an unlimited cache has held before, and how many there are."""
+    held: set[int] = set()
+    hit = 0
+    for row in rows:
+        hit += sum(block in held for block in row)
+        held.update(row)
+    return hit, sum(map(len, rows))
+
+
+def test_turns_of_a_conversation_share_the_blocks_of_the_turns_before(tmp_path: Path):
+    """Row 4 is the second turn of row 1's conversation: they share 1028 tokens, blocks 0 and 1."""
+    rows = exported(CHAT, "blocks", tmp_path)
+    assert hits(rows) == (12, 27)
+
+
+def test_rows_of_a_trace_share_the_blocks_that_the_trace_shares(tmp_path: Path):
+    """The trace of 10 requests has 79 blocks, of which 33 were seen before: so has the export, row by row."""
+    rows = exported(BAILIAN, "pages", tmp_path)
+    trace = [json.loads(line)["hash_ids"] for line in (SAMPLES / "bailian.jsonl").read_text().splitlines()]
+    assert hits(rows) == (33, 79)
+    assert [len(row) for row in rows] == [len(row) for row in trace]
+    for (one, a), (two, b) in combinations(list(zip(rows, trace, strict=True)), 2):
+        assert _same(one, two) == _same(a, b)

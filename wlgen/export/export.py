@@ -12,8 +12,10 @@ from typing import cast
 from wlgen import exporters, registry
 from wlgen.errors import error
 from wlgen.export import folder as export_folder
+from wlgen.export.folder import EXPORT
 from wlgen.export.rows import SetFile, SetReader
 from wlgen.exporters import Exporter, Form, Target, _run_card
+from wlgen.workload.exchange import NewFolder
 from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload
 from wlgen.workload.rows import row_file
@@ -54,8 +56,10 @@ def export(
     chosen = _form(exporter, client, form)
     wanted = _wanted(workload, splits, ranks, rounds)
     out, folder = output.resolve(), workload.folder.resolve()
-    export_folder.check(out, folder)
-    with closing(SetReader(workload, wanted, progress)) as reader, export_folder.staging(out) as stage:
+    export_folder.check_apart(out, folder)
+    with closing(SetReader(workload, wanted, progress)) as reader, NewFolder(output, EXPORT) as staging:
+        staging.check_place()
+        stage = staging.new
         target = _target(workload, chosen, out, model)
         by_time = exporter.TAKES_TIMES and target.has_times
         apart = target.apart(exporter.ONE_FILE_A)
@@ -77,7 +81,8 @@ def export(
             "rounds": sorted({f.round for f in wanted}),
             "rows": rows,
         }
-        export_folder.exchange(stage, out, facts, written)
+        export_folder.write_marker(stage, facts, written)
+        staging.exchange()
     return Exported(folder=out, client=client, form=chosen.name, rows=rows, files=tuple(written))
 
 

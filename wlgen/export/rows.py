@@ -53,7 +53,9 @@ def parse_line(line: bytes, *, place: str) -> Prompt:
     """Return the prompt of a row's line, its texts cut out as they stand.
 
     They are as `wlgen build` wrote them if the file has its sha256, which is known only at its end. A line of
-    another shape is decoded whole, and WlgenError says what is wrong with it.
+    another shape is decoded whole, and WlgenError says what is wrong with it. Cutting buys a third of an
+    export's time: warm-128k as text took 0.82 s of CPU with it and 1.16 s with every line decoded (medians of
+    3 alternating runs of `wlgen export --to sglang` under `time`, 2026-12-01, 2 cores of an Intel Xeon).
     """
     start, end = line.find(_FIRST), line.rfind(_LAST)
     try:

@@ -73,6 +73,4 @@ MODEL=NAME                     # the served model's name
 - Whole bodies: max_tokens, ignore_eos, temperature and the rank are each row's own.
 - A trace sends rows at their own times, or one second apart where they have none, times `speed`; it has
   headers a row, so it pins on vLLM too.""",
-        limits="""
-- `wlgen audit` does not read its database: write the responses as plain JSONL to audit them.""",
     )

@@ -26,7 +26,8 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
     """Yield <part>.jsonl: rows at their times, or one second apart; one chain of ids for all parts."""
     size = BLOCK if target.form == "blocks" else target.manifest.cache.page_size
     kind = {} if target.form == "blocks" else {"block_size": size}
-    chain, second = Chain(size, len(target.manifest.encoding["head_ids"])), count()
+    head_len, second = len(target.manifest.encoding["head_ids"]), count()
+    chain = Chain(size, head_len, own_shared=_shares_own_parts(target))
 
     def line(prompt: Prompt) -> dict[str, Any]:
         hashes = chain.hash_ids(prompt)
@@ -37,19 +38,28 @@ def files(prompts: Iterable[Prompt], target: Target) -> Iterator[File]:
     return grouped(prompts, line, apart=target.apart(ONE_FILE_A))
 
 
+def _shares_own_parts(target: Target) -> bool:
+    """Return whether the set has conversations, or rows of a trace."""
+    asked = target.manifest.spec["requests"]
+    classes = asked if isinstance(asked, list) else [asked]
+    return any("trace" in of or of.get("session") for of in classes)
+
+
 class Chain:
     """Numbers blocks by what stands in them and before them: equal ids, equal prefixes, as in the traces.
 
-    head | shared blocks ....... | the block of the first unique token, and all after it
-         | known, or remembered  | never seen again: numbered and forgotten
-
-    So memory grows with what is shared, not with the rows. All quantities are tokens.
+    A block that a later row may share is remembered. Of a plain set these are the blocks of the shared
+    prefix: a row's own blocks are numbered and forgotten, so memory grows with what is shared and not with
+    the rows.
+    A turn of a conversation repeats all of the turn before it, and a row of a trace shares what its trace
+    shares, beyond its own shared_len: of those every whole block is remembered. All quantities are tokens.
     """
 
-    def __init__(self, size: int, head_len: int) -> None:
+    def __init__(self, size: int, head_len: int, *, own_shared: bool = False) -> None:
         self._size = size
         self._head_len = head_len  # rows of different groups share the framing head: a block at size 1
-        self._known: dict[tuple[int, str], int] = {}
+        self._own_shared = own_shared  # whether later rows may share a row's own part
+        self._known: dict[tuple[int, bytes], int] = {}
         self._next = 0
 
     def hash_ids(self, prompt: Prompt) -> list[int]:
@@ -59,10 +69,10 @@ class Chain:
             raise TypeError("a trace is made from token ids")
         chained: list[int] = []
         before = -1
-        for block in range(max(prompt.shared_len, self._head_len) // size):
+        shared_len = len(ids) if self._own_shared else max(prompt.shared_len, self._head_len)
+        for block in range(shared_len // size):
             content = ids[block * size : (block + 1) * size].tobytes()
-            key = (before, xxhash.xxh3_128_hexdigest(content))
-            before = self._known.setdefault(key, self._next)
+            before = self._known.setdefault((before, xxhash.xxh3_128_digest(content)), self._next)
             self._next = max(self._next, before + 1)
             chained.append(before)
         fresh = ceil_to(len(ids), size) // size - len(chained)
