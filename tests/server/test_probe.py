@@ -31,6 +31,7 @@ RULES = [
     rule("vllm", 128, speculative=True),
     rule("vllm", 64, sliding_window=128),
     rule("vllm", 16, 256, sliding_window=128),
+    rule("vllm", 64, 256, speculative=True),
 ]
 
 
@@ -138,3 +139,28 @@ def test_the_command_prints_a_block_that_a_spec_takes_and_the_evidence():
     assert "keep `seed: {shape: short}`" in text.output
     assert found["cache"] == {"engine": "vllm", "page_size": 64, "hit_quantum": 64, "speculative": False}
     assert {"prompt_tokens", "shared_tokens", "cached_tokens"} == set(found["observations"][0])
+
+
+def test_a_window_wider_than_six_quanta_is_seen():
+    """Prompts of 105 tokens lie inside a window of 1024, so the server looked dense."""
+    with rehearsal(rule=rule("vllm", 16, sliding_window=1024)) as running:
+        found = probed(running)
+        short = probed(running, longest=700)
+    assert found.kept_late
+    assert any("shape: short" in fact for fact in found.facts)
+    assert short.kept_late is False
+    assert any("a window of more than 350 tokens: raise --longest" in line for line in short.unknown)
+
+
+def test_rules_that_fit_are_told_apart_by_a_prompt_or_named():
+    """4096 repeated tokens fit any quantum that divides what was found; the next prompt tells."""
+    with rehearsal(rule=rule("sglang", 128, speculative=True)) as running:
+        found = probed(running)
+    assert {(each.hit_quantum, each.speculative) for each in found.rules} == {(128, True)}
+
+
+def test_where_nothing_is_found_the_command_says_so_with_its_exit_code():
+    with rehearsal(rule=rule("vllm", 128, 16384)) as running:
+        done = CliRunner().invoke(app, ["probe", "--url", running.url, "--longest", "4000"])
+    assert done.exit_code == 1
+    assert "unknown" in done.output

@@ -50,7 +50,7 @@ def test_the_npus_rule_is_named():
 @pytest.mark.parametrize(("engine", "word"), [("sglang", "SGLang"), ("vllm", "vLLM")])
 def test_speculation_is_told_apart_by_engine(engine, word):
     found = infer(observed(rule(engine, 64, speculative=True)))
-    assert [c.quanta for c in found.candidates] == [(64,)]
+    assert {c.quanta for c in found.candidates} == {(64,)}  # vLLM with smaller pages counts so, too
     assert f"({word} with EAGLE/MTP)" in found.candidates[0].words
 
 
@@ -141,3 +141,36 @@ def test_an_empty_file_is_refused(tmp_path):
         inferred(path)
     with pytest.raises(WlgenError, match="No such file"):
         inferred(tmp_path / "absent.jsonl")
+
+
+ONE_LENGTH = [Observation(16012, 16007, 15872), Observation(16031, 16007, 15872)]
+
+
+def test_one_length_cannot_tell_the_quantum_and_the_smallest_usual_one_is_printed(tmp_path):
+    """15872 is 62 x 256 and also 1 x 15872, which no engine has as a page."""
+    found = infer(ONE_LENGTH)
+    dense = found.candidates[0]
+    assert {256, 512, 15872} <= set(dense.quanta)
+    assert dense.usual == 256
+    assert [kind.written for kind in dense.rules] == [
+        "rule: sglang, page_size: 256",
+        "rule: vllm, page_size: 256",
+    ]
+    assert found.telling is not None
+    assert len(set(found.telling.figures)) > 2
+    path = tmp_path / "observed.jsonl"
+    keys = ("prompt_tokens", "shared_tokens", "cached_tokens")
+    path.write_bytes(b"".join(orjson.dumps(dict(zip(keys, o[:3], strict=True))) + b"\n" for o in ONE_LENGTH))
+    text = CliRunner().invoke(app, ["infer-rule", str(path)]).output
+    assert "one length cannot tell which" in text
+    assert f"a prompt of {found.telling.prompt_len} tokens sent twice" in text
+    assert "page_size: 15872" not in text
+
+
+def test_vllm_with_small_pages_and_speculation_is_found():
+    """Its dropped block may hold the last token: 1024 repeated are 768 with a quantum of 256, not 512."""
+    served = made_rule(name="", engine="vllm", page_size=64, hit_quantum=256, speculative=True)
+    seen = [Observation(n, n, served.cached_len(n, n)) for n in (600, 1024, 1500, 4097)]
+    found = infer(seen)
+    assert found.explained == len(seen)
+    assert any("in smaller pages" in c.words and 256 in c.quanta for c in found.candidates)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
+from wlgen.cache.rule import CacheRule
 from wlgen.server.probe import Probed
 
 
@@ -48,9 +49,14 @@ def probed_text(found: Probed) -> str:
     if block is not None:
         written = ", ".join(f"{key}: {json.dumps(value).strip(chr(34))}" for key, value in block.items())
         lines += ["", f"cache: {{{written}}}"]
-        others = len(found.rules) - 1
-        if others:
-            lines.append(f"# {others} more rules explain the same figures; this is the plainest one")
+        if found.rules[1:]:
+            lines.append("# rules that explain the same figures; this is the plainest one:")
+            lines += [f"#   {_rule_words(rival)}" for rival in found.rules[1:]]
         if found.kept_late:
             lines.append("# a hybrid model: keep `seed: {shape: short}`")
     return "\n".join(lines)
+
+
+def _rule_words(rule: CacheRule) -> str:
+    sizes = f"page_size {rule.page_size}, hit_quantum {rule.hit_quantum}"
+    return f"{rule.name}: {sizes}{', speculative' if rule.speculative else ''}"

@@ -30,10 +30,11 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Name the cache rules and quanta that explain every figure, or the figures that none explains.
+    """Find the cache rules that fit all reported hits; if none does, list the hits that do not fit.
 
     Each figure is of one request: tokens of its prompt, tokens it shares with what its rank already held,
-    and tokens that the server reported as cached. Exit 0 where a rule explains all of them, 1 otherwise.
+    and tokens that the server reported as cached. Where several rules fit, all are named with the prompt
+    that would tell them apart. Exit 0 where a rule explains all of them, 1 otherwise.
     """
     import dataclasses
     import json
@@ -69,7 +70,15 @@ def _lines(found: Inference) -> list[str]:
     for candidate in found.candidates:
         quanta = ", ".join(map(str, candidate.quanta)) + (" or more" if candidate.or_more else "")
         lines += [f"  {candidate.words}: quantum {quanta}"]
+        if candidate.usual is None:
+            lines += ["    none of them is usual: engines have powers of two"]
+        if len(candidate.quanta) > 1 or candidate.or_more:
+            lines += ["    one length cannot tell which; the smallest usual one that fits:"]
         lines += [f"    cache: {{{kind.written}}}" for kind in candidate.rules]
+    if found.telling:
+        figures = ", ".join(map(str, sorted(set(found.telling.figures))))
+        asked = f"a prompt of {found.telling.prompt_len} tokens sent twice"
+        lines += [f"rivals     {asked} tells most of them apart: they cache {figures} of it"]
     if found.unexplained:
         lines += ["unexplained by the first of them:" if found.candidates else "unexplained:"]
         lines += [

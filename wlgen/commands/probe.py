@@ -28,7 +28,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     """Probe a live server with a few throw-away prompts: framing, reporting, ranks, hit quantum, siblings.
 
     Prints a `cache:` block for the spec with the evidence, and says what could not be told. Sends token ids
-    that are no row of any set, each for one output token. Flushes nothing.
+    that are no row of any set, each for one output token. Flushes nothing. Exit 1 where no rule was found.
     """
     import asyncio
 
@@ -47,3 +47,4 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         )
     )
     typer.echo(probed_json(found) if as_json else probed_text(found))
+    raise typer.Exit(0 if found.rules else 1)

@@ -25,8 +25,11 @@ from wlgen.server.preflight import IMPOSSIBLE_RANK, choose_model
 from wlgen.server.replies import Reply, RequestError
 from wlgen.simulate.fitting import fitting_rules
 from wlgen.simulate.infer import Observation
+from wlgen.simulate.telling import telling
 
 FIRST_LEN = 600
+WINDOW_LEN = 12_000  # tokens: longer than two windows of 4,096, the widest that models have
+_MOST_TELLING = 8  # prompts sent to tell rules apart
 GROWTH = 4
 _LOWEST_ID, _IDS = 100, 200  # ordinary tokens in any vocabulary: special ones stand at the ends
 _MOST_RANKS = 4096
@@ -200,36 +203,61 @@ class _Probe:
         self._quantum = gcd(*(o.cached_len for o in self.found.observations))
 
     async def siblings(self) -> None:
-        """Send a full-length prompt, then others that share only its first part."""
+        """Send a full-length prompt, then others that share only its first part: short ones, then long ones.
+
+        A model with a window of 1,024 tokens looks dense to prompts of 105: all of each lies inside the
+        window.
+        """
         quantum = self._quantum
-        shared, size = 4 * quantum + 3, 6 * quantum + 9
-        if not quantum or size > self._longest:
-            self.found.unknown.append("siblings: a prompt of six quanta is longer than --longest")
+        short = 6 * quantum + 9
+        if not quantum or short > self._longest:
+            needed = f"a prompt of 6 x {quantum} tokens" if quantum else "a prompt that is found again"
+            self.found.unknown.append(f"siblings: not tested: it needs {needed}; raise --longest")
             return
+        long = min(self._longest, WINDOW_LEN)
+        for size in (short, long) if long > short else (short,):
+            hits = await self._siblings_of(size, size * 2 // 3 if size == long else 4 * quantum + 3)
+            self.found.kept_late = hits[0] < hits[-1]
+            if self.found.kept_late:
+                found = f"the first one finds {hits[0]} tokens and a later one {hits[-1]}"
+                self.found.facts.append(
+                    f"siblings: after a full-length seed of {size} tokens {found}: state is kept only where "
+                    "prompts end, so seed with `shape: short`"
+                )
+                return
+        self.found.facts.append(
+            f"siblings: the first one after a full-length seed of {size} tokens finds the whole prefix"
+        )
+        if long < WINDOW_LEN:
+            self.found.unknown.append(f"a window of more than {long // 2} tokens: raise --longest")
+
+    async def _siblings_of(self, size: int, shared: int) -> list[int]:
+        """Return what three siblings in turn find of a full-length prompt; observes the last."""
         prefix = self._fresh(shared)
         await self._ask(prefix + self._fresh(size - shared))
         replies = [await self._sibling(prefix, size) for _ in range(3)]
         self._observe(size, shared, replies[-1])
-        hits = [self._cached(reply) for reply in replies]
-        self.found.kept_late = hits[0] < hits[-1]
-        if self.found.kept_late:
-            self.found.facts.append(
-                f"siblings: after a full-length seed the first one finds {hits[0]} tokens and a later one "
-                f"{hits[-1]}: state is kept only where prompts end, so seed with `shape: short`"
-            )
-        else:
-            self.found.facts.append("siblings: the first one after a full-length seed finds the whole prefix")
+        return [self._cached(reply) for reply in replies]
 
     async def rules(self) -> None:
-        """Name the rules that explain what was seen."""
+        """Name the rules that explain what was seen, after sending the prompts that tell them apart."""
         found = self.found
         found.page_size = await self._server.page_size()
-        if found.observations:
-            found.rules = fitting_rules(found.observations, found.engine, found.page_size)
-            if not found.rules:
-                found.unknown.append("rule: no page, quantum and speculation explains every observation")
         if found.page_size is None:
             found.unknown.append("page size: the server does not say; hits show only the quantum")
+        for _ in range(_MOST_TELLING):
+            found.rules = fitting_rules(found.observations, found.engine, found.page_size)
+            told = telling(found.rules, self._longest)
+            if told is None:
+                break
+            await self._repeat(told.prompt_len)
+        if not found.rules:
+            if found.observations:
+                found.unknown.append("rule: no page, quantum and speculation explains every observation")
+            return
+        if left := telling(found.rules):
+            asked = f"a prompt of {left.prompt_len} tokens sent twice tells them apart"
+            found.unknown.append(f"rule: {len(found.rules)} fit; {asked}; raise --longest")
 
     async def _sibling(self, prefix: Sequence[int], size: int) -> Reply:
         return await self._ask([*prefix, *self._fresh(size - len(prefix))])

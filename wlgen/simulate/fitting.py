@@ -1,4 +1,4 @@
-"""Fitting: the rules that infer-rule names for a probe's figures, those of the server's engine alone."""
+"""Fitting: the rules that explain a probe's figures, those of the server's engine alone."""
 
 from __future__ import annotations
 
@@ -8,30 +8,33 @@ from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.engines import cache_rule
 from wlgen.simulate.infer import Observation, infer
 
+MOST_USUAL = 1 << 14
+
 
 def fitting_rules(seen: Sequence[Observation], engine: str, page_size: int | None) -> list[CacheRule]:
-    """Return the engine's rules that explain each observation: named ones first, then larger quanta first.
+    """Return the engine's rules that explain all observations: named ones first, then usual and small quanta.
 
     page_size: what the server says, None to take the quantum for it. Empty where nothing explains them all.
     """
-    found = infer(seen)
-    if found.explained < found.observations:
-        return []
-    rules = [kind.rule for candidate in found.candidates for kind in candidate.rules]
-    quanta = {quantum for candidate in found.candidates for quantum in candidate.quanta}
-    named = [r for r in rules if r.engine == engine and r.name != engine and page_size in (None, r.page_size)]
-    forms = [rule for rule in rules if rule.name == engine]
-    return [*named, *_by_numbers(forms, sorted(quanta, reverse=True), page_size, seen)]
+    cached = max((o.cached_len for o in seen), default=0)
+    named = [
+        kind.rule
+        for candidate in infer(seen).candidates
+        for kind in candidate.rules
+        if kind.rule.engine == engine != kind.rule.name and page_size in (None, kind.rule.page_size)
+    ]
+    quanta = [q for q in range(page_size or 1, cached + 1, page_size or 1) if cached % q == 0]
+    usual = sorted(quanta, key=lambda q: (q & (q - 1) != 0 or q > MOST_USUAL, q))
+    fitting = [rule for rule in named if _explains(rule, seen)]
+    return [*fitting, *(rule for rule in _by_numbers(engine, usual, page_size) if _explains(rule, seen))]
 
 
-def _by_numbers(
-    forms: Sequence[CacheRule], quanta: Sequence[int], page_size: int | None, seen: Sequence[Observation]
-) -> Iterator[CacheRule]:
-    """Yield each form at each quantum that explains all and is made of the server's pages."""
+def _by_numbers(engine: str, quanta: Sequence[int], page_size: int | None) -> Iterator[CacheRule]:
     for quantum in quanta:
-        for form in forms:
+        for speculative in (False, True):
             sizes = {"page_size": page_size or quantum, "hit_quantum": quantum}
-            rule = cache_rule(RuleNumbers(**form.numbers | sizes))
-            whole = page_size is None or quantum % page_size == 0
-            if whole and all(rule.cached_len(o.shared_len, o.prompt_len) == o.cached_len for o in seen):
-                yield rule
+            yield cache_rule(RuleNumbers(name=engine, engine=engine, speculative=speculative, **sizes))
+
+
+def _explains(rule: CacheRule, seen: Sequence[Observation]) -> bool:
+    return all(rule.cached_len(o.shared_len, o.prompt_len) == o.cached_len for o in seen)

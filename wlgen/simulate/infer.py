@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -18,14 +18,18 @@ from wlgen.audit.findings import Promised
 from wlgen.audit.join import Rows, join
 from wlgen.audit.results import read_results
 from wlgen.cache.rule import CacheRule, RuleNumbers
-from wlgen.errors import Problem, WlgenError, error, regular
+from wlgen.errors import WlgenError, error
+from wlgen.simulate.lines import read_lines
+from wlgen.simulate.telling import Telling, telling
 from wlgen.spec.kinds import RuleKind, rule_kind
 from wlgen.workload.opened import Workload
 from wlgen.workload.splits import Split
 
 _KEYS = ("prompt_tokens", "shared_tokens", "cached_tokens")
-_MOST_PROBLEMS = 20
 _EXAMPLE = '{"prompt_tokens": 16388, "shared_tokens": 14848, "cached_tokens": 14336}'
+_EXPECTED = f"{', '.join(_KEYS)}, whole numbers"
+_REMEDY = f"For example {_EXAMPLE}."
+_GREATEST_USUAL = 1 << 14  # tokens: vllm-ascend serves DeepSeek V4 so
 
 
 class Observation(NamedTuple):
@@ -41,11 +45,14 @@ class Observation(NamedTuple):
 class Candidate:
     """Rules alike but for their quantum. words: how they count. rules: each with how a spec writes it.
 
-    quanta: those that explain as much as any. or_more: nothing was cached, so larger ones do too.
+    quanta: those that explain as much as any. usual: the smallest power of two among them, which `rules`
+    have; None where none of them is one, and then `rules` have the smallest. or_more: nothing was cached, so
+    larger quanta explain as much.
     """
 
     words: str
     quanta: tuple[int, ...]
+    usual: int | None
     or_more: bool
     rules: tuple[RuleKind, ...]
 
@@ -55,43 +62,62 @@ class Inference:
     """What explains the observations. candidates: all that explain the most of them.
 
     unexplained: observations that the first candidate does not explain; empty where one explains all.
+    telling: the prompt that tells the most candidates apart, None where there is one way alone, or no prompt
+    tells any two of them apart.
     """
 
     observations: int
     explained: int
     candidates: tuple[Candidate, ...]
     unexplained: tuple[Observation, ...]
+    telling: Telling | None = None
 
 
 class _Form(NamedTuple):
-    """A way of counting that some engines share: their named rule takes the quantum as page_size."""
+    """A way of counting that some engines share. finer: with pages smaller than the quantum."""
 
     words: str
     engines: tuple[str, ...]
     speculative: bool
+    finer: bool
 
-    def rule(self, quantum: int) -> CacheRule:
-        return _plain_rule(self.engines[0], quantum, speculative=self.speculative)
+    def rule(self, quantum: int) -> CacheRule | None:
+        """Return the rule at a quantum, None where no page is smaller than it."""
+        if self.finer and quantum % 2:
+            return None
+        return _plain_rule(self.engines[0], quantum, speculative=self.speculative, finer=self.finer)
+
+    def kinds(self, quantum: int) -> Iterator[RuleKind]:
+        """Yield the rule of each engine at a quantum, as a spec writes it."""
+        given: dict[str, Any] = {"page_size": quantum // 2 if self.finer else quantum}
+        given |= {"hit_quantum": quantum} if self.finer else {}
+        given |= {"speculative": True} if self.speculative else {}
+        yield from (rule_kind(engine, **given) for engine in self.engines)
 
 
-def _plain_rule(engine: str, quantum: int, *, speculative: bool) -> CacheRule:
-    sizes = {"page_size": quantum, "hit_quantum": quantum}
+def _plain_rule(engine: str, quantum: int, *, speculative: bool, finer: bool) -> CacheRule:
+    sizes = {"page_size": quantum // 2 if finer else quantum, "hit_quantum": quantum}
     return engines.cache_rule(RuleNumbers(name="", engine=engine, speculative=speculative, **sizes))
 
 
 def _forms() -> Iterator[_Form]:
-    """Yield each way in which a known engine counts: two engines count alike where they look ahead alike."""
-    alike: dict[tuple[bool, str], list[engines.Engine]] = {}
+    """Yield each way in which a known engine counts; two engines count alike where all their facts say so.
+
+    Pages smaller than the quantum are a way of their own only where the engine counts otherwise with them:
+    vLLM under EAGLE/MTP, whose dropped block may hold the last token.
+    """
+    alike: dict[tuple[bool, str, int, bool], list[engines.Engine]] = {}
     for known, speculative in product(engines.every_engine(), (False, True)):
-        ahead = _plain_rule(known.name, 64, speculative=speculative).lookahead
-        loss = {0: "", 64: ", less one"}.get(ahead, f" but {ahead} token")
-        alike.setdefault((speculative, loss), []).append(known)
-    for (speculative, loss), known_ones in sorted(
-        alike.items(), key=lambda item: (item[0][0], -len(item[0][1]))
-    ):
-        whose = f" ({', '.join(one.title for one in known_ones)} with EAGLE/MTP)" if speculative else ""
-        words = f"whole quanta of what is shared{loss}{whose}"
-        yield _Form(words, tuple(one.name for one in known_ones), speculative)
+        whole, fine = (_plain_rule(known.name, 64, speculative=speculative, finer=f) for f in (False, True))
+        loss = {0: "", 64: ", less one"}.get(whole.lookahead, f" but {whole.lookahead} token")
+        alike.setdefault((speculative, loss, whole.computed, False), []).append(known)
+        if (fine.lookahead, fine.computed) != (whole.lookahead, whole.computed):
+            alike.setdefault((speculative, loss, fine.computed, True), []).append(known)
+    plain_first = sorted(alike.items(), key=lambda item: (item[0][0], -len(item[1])))
+    for (speculative, loss, _, finer), who in plain_first:
+        whose = f" ({', '.join(one.title for one in who)} with EAGLE/MTP)" if speculative else ""
+        words = f"whole quanta of what is shared{loss}{', in smaller pages' if finer else ''}{whose}"
+        yield _Form(words, tuple(one.name for one in who), speculative, finer)
 
 
 def infer(observations: Iterable[Observation]) -> Inference:
@@ -105,41 +131,30 @@ def infer(observations: Iterable[Observation]) -> Inference:
         firsts.setdefault(seen[:3], seen)
         counts[seen[:3]] += 1
     distinct = {seen: counts[figures] for figures, seen in firsts.items()}
-    ways = list(_forms())
-    forms = [(form, q, _explained(form.rule(q), distinct)) for form in ways for q in _quanta(distinct)]
+    tried = ((form, q, form.rule(q)) for form in _forms() for q in _quanta(distinct))
+    forms = [(form, q, rule, _explained(rule, distinct)) for form, q, rule in tried if rule is not None]
     named = [(kind, _explained(kind.rule, distinct)) for kind in _named_rules()]
     best = max([score for *_, score in forms + named], default=0)
     if best == 0:
         return Inference(observations=counts.total(), explained=0, candidates=(), unexplained=tuple(distinct))
     none_cached = not any(seen.cached_len for seen in distinct)
-    rules = [form.rule(q) for form, q, score in forms if score == best]
+    rules = [rule for _, _, rule, score in forms if score == best]
     rules += [kind.rule for kind, score in named if score == best]
+    candidates = tuple(_candidates(forms, named, best, none_cached=none_cached))
     return Inference(
         observations=counts.total(),
         explained=best,
-        candidates=tuple(_candidates(forms, named, best, none_cached=none_cached)),
+        candidates=candidates,
         unexplained=tuple(seen for seen in distinct if not _explains(rules[0], seen)),
+        telling=telling([rule for rule in rules if _usual(rule.hit_quantum)] or rules),
     )
 
 
 def read_observations(path: Path) -> Iterator[Observation]:
-    """Yield the observations of a JSONL file; WlgenError lists the lines, at most 20, that are none."""
-    problems: list[Problem] = []
-    try:
-        with regular(path).open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                found = _observation(line, f"{path}:{number}")
-                if isinstance(found, Problem):
-                    problems.append(found)
-                elif not problems:
-                    yield found
-                if len(problems) >= _MOST_PROBLEMS:
-                    break
-    except OSError as failure:
-        found_words = failure.strerror or str(failure)
-        raise error(str(path), expected="a JSONL file of observations", found=found_words) from failure
-    if problems:
-        raise WlgenError(*problems)
+    """Yield the observations of a JSONL file; WlgenError tells the lines that are none."""
+    yield from read_lines(
+        path, _observation, expected=_EXPECTED, file_of="a JSONL file of observations", remedy=_REMEDY
+    )
 
 
 def set_observations(
@@ -159,17 +174,12 @@ def set_observations(
             yield Observation(prompt_len, row.shared_len, result.cached_tokens, result.place)
 
 
-def _observation(line: bytes, place: str) -> Observation | Problem:
-    expected = f"{', '.join(_KEYS)}, whole numbers"
-    try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError as failure:
-        return Problem(place=place, expected=expected, found=str(failure), remedy=f"For example {_EXAMPLE}.")
+def _observation(row: object, place: str) -> Observation:
     values = [row.get(key) if isinstance(row, dict) else None for key in _KEYS]
     numbers = [value for value in values if type(value) is int and value >= 0]
     if len(numbers) < len(values) or not numbers[0]:
-        found = line.decode(errors="replace").strip()[:80]
-        return Problem(place=place, expected=expected, found=found, remedy=f"For example {_EXAMPLE}.")
+        found = orjson.dumps(row).decode()[:80]
+        raise error(place, expected=_EXPECTED, found=found, remedy=_REMEDY)
     return Observation(numbers[0], numbers[1], numbers[2], place)
 
 
@@ -196,23 +206,34 @@ def _explained(rule: CacheRule, counts: dict[Observation, int]) -> int:
     return sum(count for seen, count in counts.items() if _explains(rule, seen))
 
 
+def _usual(quantum: int) -> bool:
+    return quantum & (quantum - 1) == 0 and quantum <= _GREATEST_USUAL
+
+
 def _candidates(
-    found: Sequence[tuple[_Form, int, int]],
+    found: Sequence[tuple[_Form, int, CacheRule, int]],
     named: Sequence[tuple[RuleKind, int]],
     best: int,
     *,
     none_cached: bool,
 ) -> Iterator[Candidate]:
-    for form in _forms():
-        quanta = tuple(q for other, q, score in found if other == form and score == best)
+    for form in dict.fromkeys(form for form, *_ in found):
+        quanta = tuple(q for other, q, _, score in found if other == form and score == best)
         if quanta:
-            given = {"page_size": quanta[-1]} | ({"speculative": True} if form.speculative else {})
-            rules = tuple(rule_kind(engine, **given) for engine in form.engines)
-            yield Candidate(words=form.words, quanta=quanta, or_more=none_cached, rules=rules)
+            usual = next(filter(_usual, quanta), None)
+            if none_cached and usual is None:
+                usual = 1 << quanta[0].bit_length()  # any quantum from this one on explains as much
+            yield Candidate(
+                words=form.words,
+                quanta=quanta,
+                usual=usual,
+                or_more=none_cached,
+                rules=tuple(form.kinds(usual or quanta[0])),
+            )
     fitting = tuple(kind for kind, score in named if score == best)
     if fitting:
         quanta = tuple(sorted({kind.rule.hit_quantum for kind in fitting}))
-        yield Candidate(words="a named rule", quanta=quanta, or_more=False, rules=fitting)
+        yield Candidate(words="a named rule", quanta=quanta, usual=quanta[0], or_more=False, rules=fitting)
 
 
 def _named_rules() -> Iterator[RuleKind]:
