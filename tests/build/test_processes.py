@@ -112,9 +112,9 @@ def test_a_text_that_changes_during_a_build_is_refused(tmp_path):
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from sets import spec_of
-from wlgen import evidence
-from wlgen.build import build
+from kit.sets import spec_of
+from wlgen.build import evidence
+from wlgen.build.build import build
 if sys.argv[2] == "slow" and __name__ != "__main__":
     pass
 else:

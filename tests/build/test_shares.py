@@ -65,9 +65,9 @@ def test_the_rows_that_are_chosen_are_encoded_whole(tmp_path, monkeypatch):
         return replace(row, pieces=((*row.pieces[0][:-1], piece),))
 
     monkeypatch.setattr(Composer, "compose", drifting)
-    share.write(ready, set(), lambda _rows: None)
+    share.write(ready, lambda _row: False, lambda _rows: None)
     with pytest.raises(WlgenError, match=f"row {chosen}: expected a text that the tokenizer"):
-        share.write(ready, {chosen}, lambda _rows: None)
+        share.write(ready, lambda row: row.id == chosen, lambda _rows: None)
 
 
 def test_a_plan_that_its_caches_do_not_keep_is_refused():

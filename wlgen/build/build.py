@@ -164,8 +164,8 @@ def _write(
     shares = share_out(plan, folder, files, method, jobs)
     if len(shares) == 1:
         gate(plan, shares[0].ranks)
-        evidence, whole = evidence_of(ready, files, method)
-        proofs = shares[0].write(ready, whole, tell)
+        evidence = Evidence(method)  # taken while the rows are composed, so that none is planned twice for it
+        proofs = shares[0].write(ready, evidence.take, tell)
     else:
         from wlgen.build.processes import Jobs  # noqa: PLC0415 (most builds need no other process)
 

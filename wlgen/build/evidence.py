@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, Literal, TypeAlias
 
+from wlgen.build.openings import Points
 from wlgen.plan.rows import RowPlan, Segment
 from wlgen.streams import Coordinates
 from wlgen.tasks import Task
@@ -31,14 +32,14 @@ class Evidence:
         self._method = method
         self._prefixes: dict[Coordinates, int] = {}
         self._joined: set[Join] = set()
-        self._points: dict[tuple[object, ...], int] = {}
+        self._points = Points()
         self._begun: dict[tuple[int, int], Coordinates] = {}
         self._whole: Counter[str] = Counter()
         self._seams = 0
 
     def whole(self, rows: Iterable[RowPlan]) -> set[str]:
         """Return the ids of the rows to encode whole: the first with each prefix, and a few of each split."""
-        return {row.id for row in rows if self._take(row)}
+        return {row.id for row in rows if self.take(row)}
 
     def proof(self) -> dict[str, Any]:
         """Return what was chosen, in numbers, as the manifest keeps it."""
@@ -49,7 +50,8 @@ class Evidence:
             "whole_rows": self._whole.total(),
         }
 
-    def _take(self, row: RowPlan) -> bool:
+    def take(self, row: RowPlan) -> bool:
+        """Return whether a row, the next of the plan, is encoded whole."""
         self._check_ordinals(row)
         new = self._takes_prefix(row)
         done = self._whole[row.split]
@@ -63,14 +65,9 @@ class Evidence:
 
     def _check_ordinals(self, row: RowPlan) -> None:
         """Check that streams which begin at one point, in whatever ranks, are told apart there."""
-        path: tuple[object, ...] = ()
-        for message in row.messages:
-            for segment in message.segments:
-                point = self._points.setdefault(path, len(self._points))
-                if self._begun.setdefault((point, segment.ordinal), segment.stream) != segment.stream:
-                    raise RuntimeError(f"row {row.id} begins as another does: ordinal {segment.ordinal}")
-                path = (point, segment.stream, segment.tokens)
-            path = (path, "next message")
+        for point, segment, _ in self._points.of(row):
+            if self._begun.setdefault((point, segment.ordinal), segment.stream) != segment.stream:
+                raise RuntimeError(f"row {row.id} begins as another does: ordinal {segment.ordinal}")
 
     def _takes_prefix(self, row: RowPlan) -> bool:
         """Whether a row has a prefix that none before it had, or not so much of it."""

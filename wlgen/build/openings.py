@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from wlgen.errors import WlgenError, error
 from wlgen.plan.rows import Plan, RowPlan, Segment
 from wlgen.text.lexicon import Atom, Lexicon
+
+
+class Points:
+    """Numbers the points of prompts at which streams begin; rows alike up to a point have it in common.
+
+    head | prefix of g0007 | own part of row 1      Point 0 is behind the head, where every prefix begins;
+                           | own part of row 2      point 1 behind the prefix of g0007, where its rows part.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], int] = {}
+
+    def of(self, row: RowPlan) -> Iterator[tuple[int, Segment, bool]]:
+        """Yield each segment of a row with its point, and whether it is the first of a message."""
+        path: tuple[object, ...] = ()
+        for message in row.messages:
+            at_start = True
+            for segment in message.segments:
+                point = self._numbers.setdefault(path, len(self._numbers))
+                yield point, segment, at_start
+                path = (point, segment.stream, segment.tokens)
+                at_start = False
+            path = (path, "next message")
 
 
 def opening(lexicon: Lexicon, segment: Segment, *, at_start: bool) -> tuple[Atom, ...]:
@@ -32,21 +57,18 @@ def crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
 def _crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
     rule = plan.spec.cache
     begun: dict[tuple[object, ...], object] = {}
-    crowded = 0
+    points, crowded = Points(), 0
     for row in (row for file in plan.files() for row in plan.rows(*file)):
-        path: tuple[object, ...] = ()
-        for message in row.messages:
-            for number, segment in enumerate(message.segments):
-                stream = segment.stream
-                ids = [atom.id for atom in opening(lexicon, segment, at_start=number == 0)]
-                one = begun.setdefault((path, ids[0]), stream) == stream
-                two = begun.setdefault((path, *ids, "two"), stream) == stream
-                cached, more = (rule.cached_len(row.shared_len + n, row.prompt_len) for n in (0, 1))
-                spare = one or cached == more
-                if not two or (segment.kind == "prefix" and not one) or not spare:
-                    raise _too_small(row)
-                crowded += not one
-                path = (*path, stream, segment.tokens)
+        for point, segment, at_start in points.of(row):
+            stream = segment.stream
+            ids = [atom.id for atom in opening(lexicon, segment, at_start=at_start)]
+            one = begun.setdefault((point, ids[0]), stream) == stream
+            two = begun.setdefault((point, *ids, "two"), stream) == stream
+            cached, more = (rule.cached_len(row.shared_len + n, row.prompt_len) for n in (0, 1))
+            spare = one or cached == more
+            if not two or (segment.kind == "prefix" and not one) or not spare:
+                raise _too_small(row)
+            crowded += not one
     return crowded
 
 

@@ -158,6 +158,6 @@ def _done(line: Connection, spec: Spec, content_sha256: str | None, share: Share
             line.send(untold)
             untold = 0
 
-    proofs = share.write(ready, whole, tell)
+    proofs = share.write(ready, lambda row: row.id in whole, tell)
     line.send(untold)
     return proofs

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from wlgen.build.compose import Composed, id_runs
 from wlgen.build.evidence import Join, Method, joins, shared
+from wlgen.build.openings import Points
 from wlgen.errors import WlgenError, error
 from wlgen.plan.rows import Segment
 from wlgen.streams import Coordinates
@@ -51,7 +53,7 @@ class Prover:
         self._encoding = lexicon.encoding
         self._hygiene = Hygiene(lexicon.encoding)
         self._method = method
-        self._points: dict[tuple[object, ...], int] = {}
+        self._points = Points()
         self._siblings: dict[tuple[int, ...], Coordinates] = {}
         self._clean: set[Segment] = set()
         self._joined: set[Join] = set()
@@ -89,17 +91,12 @@ class Prover:
 
     def _check_leads(self, row: Composed) -> None:
         """Check that streams which begin at one point differ there: so no pair of rows shares more."""
-        path: tuple[object, ...] = ()
-        for message in row.pieces:
-            for piece in message:
-                point = self._points.setdefault(path, len(self._points))
-                stream = piece.segment.stream
-                opening = piece.ids[: 2 if self._crowded else 1].tolist()
-                if self._siblings.setdefault((point, *opening), stream) != stream:
-                    expected = "first tokens that no other row has behind the same prefix"
-                    raise error(f"row {row.plan.id}", expected=expected, found=repr(piece.text[:40]))
-                path = (point, stream, piece.segment.tokens)
-            path = (path, "next message")
+        pieces = chain.from_iterable(row.pieces)
+        for piece, (point, segment, _) in zip(pieces, self._points.of(row.plan), strict=True):
+            opening = piece.ids[: 2 if self._crowded else 1].tolist()
+            if self._siblings.setdefault((point, *opening), segment.stream) != segment.stream:
+                expected = "first tokens that no other row has behind the same prefix"
+                raise error(f"row {row.plan.id}", expected=expected, found=repr(piece.text[:40]))
 
     def _check_text(self, row: Composed) -> None:
         for pieces in row.pieces:

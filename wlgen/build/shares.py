@@ -16,7 +16,7 @@ from wlgen.build.evidence import Method
 from wlgen.build.prove import Prover
 from wlgen.build.ready import Blueprint
 from wlgen.build.store import write_rows
-from wlgen.plan.rows import File, Plan
+from wlgen.plan.rows import File, Plan, RowPlan
 from wlgen.workload.manifest import FileProof
 from wlgen.workload.rows import row_file
 
@@ -34,15 +34,15 @@ class Share:
     files: tuple[File, ...]
     method: Method
 
-    def write(self, ready: Blueprint, whole: set[str], tell: Tell) -> list[FileProof]:
-        """Write the files. whole: ids of the rows to encode whole. tell: called with the rows done since."""
+    def write(self, ready: Blueprint, whole: Callable[[RowPlan], bool], tell: Tell) -> list[FileProof]:
+        """Write the files. whole: tells which rows are encoded whole. tell: takes the rows done since."""
         prover = Prover(ready.lexicon, self.method, crowded=ready.crowded)
         composer = ready.composer()
 
         def composed(file: File) -> Iterator[Composed]:
             for plan in ready.plan.rows(*file):
                 row = composer.compose(plan)
-                prover.add(row, whole=plan.id in whole)
+                prover.add(row, whole=whole(plan))
                 yield row
                 tell(1)
 
