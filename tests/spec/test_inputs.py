@@ -95,6 +95,19 @@ def test_a_file_that_is_not_there_is_refused(lens, path, message):
     assert "requests.body_len.column" in str(problem)
 
 
+def test_a_path_of_a_person_is_expanded_and_an_unset_variable_is_named(lens, monkeypatch):
+    monkeypatch.setenv("LENGTHS", str(lens))
+    monkeypatch.setenv("HOME", str(lens))
+    (lens / "below").mkdir()
+    contents = [
+        spec(lens / "below", {"column": {"path": path, "column": "in"}}).content
+        for path in ("$LENGTHS/lens.csv", "${LENGTHS}/lens.csv", "~/lens.csv", "../lens.csv")
+    ]
+    assert contents == [contents[0]] * 4
+    with pytest.raises(WlgenError, match=r"\$NOWHERE/lens\.csv.*Set the variable, or write the path out"):
+        spec(lens, {"column": {"path": "$NOWHERE/lens.csv", "column": "in"}})
+
+
 def test_a_file_of_another_hash_is_refused(lens):
     with pytest.raises(WlgenError, match=r"expected lens\.csv of sha256 0000"):
         spec(lens, {"column": {"path": "lens.csv", "column": "in", "sha256": "0" * 64}})

@@ -91,8 +91,10 @@ def _unreadable(path: Path) -> Problem | None:
             empty = not content.read(1)
     except OSError as failure:
         found = failure.strerror or str(failure)
+        remedy = "Give the file that the client wrote, or its folder; the run card names it."
     else:
         if not empty:
             return None
         found = "an empty file"
-    return Problem(place=str(path), expected="a result file", found=found)
+        remedy = "The client wrote nothing: see why it stopped, and run it again after `wlgen prepare`."
+    return Problem(place=str(path), expected="a result file", found=found, remedy=remedy)

@@ -107,7 +107,10 @@ def _exponentials(stream: Coordinates, count: int) -> Iterator[Decimal]:
 
 
 def _gammas(shape: Decimal, stream: Coordinates, count: int) -> Iterator[Decimal]:
-    """Draw from gamma distributions of scale 1: Marsaglia and Tsang 2000, below shape 1 with their boost."""
+    """Yield numbers from the gamma distribution of this shape and of scale 1.
+
+    The method is that of Marsaglia and Tsang (2000), with their boost for shapes below 1.
+    """
     d = shape + (shape < 1) - _DECIMAL.divide(Decimal(1), Decimal(3))
     c = _DECIMAL.divide(Decimal(1), _DECIMAL.sqrt(9 * d))
     for i in range(count):
@@ -131,5 +134,5 @@ def _normal(units: Iterator[Decimal]) -> Decimal:
 
 
 def _unit(word: int) -> Decimal:
-    """Map a word to a number above 0 and below 1."""
+    """Map a random word of 64 bits to a number above 0 and below 1."""
     return _DECIMAL.divide(Decimal((word >> 11) * 2 + 1), Decimal(2**54))

@@ -61,7 +61,7 @@ def _classes(value: dict[str, Any]) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
 
 
 def _valid(adapter: TypeAdapter[T], value: object) -> T | None:
-    """Return the value if it is valid by itself; what is wrong with it is said by the file's model."""
+    """Return a part of a spec if it is valid by itself. The spec's own model says what is wrong with it."""
     try:
         return adapter.validate_python(value)
     except ValidationError:
@@ -77,17 +77,15 @@ def _check_names(classes: list[tuple[KeyPath, dict[str, Any]]], problems: Proble
             problems.add((*path, "name"), expected="the key name", found="no such key", remedy=remedy)
         for key in () if several else ("name", "weight", "count"):
             if key in of:
-                expected, remedy = (
-                    f"{key} only in a list of classes",
-                    "Delete it, or write a list of classes.",
-                )
+                expected = f"{key} in a list of classes only"
+                remedy = "Delete it, or write a list of classes."
                 problems.add((*path, key), expected=expected, found="one class", remedy=remedy)
 
 
 def _check_seeds(
     value: dict[str, Any], classes: list[tuple[KeyPath, dict[str, Any]]], problems: Problems
 ) -> None:
-    """Check that a warm set has a seed a rank at least, others none, and that a cold set is all cold."""
+    """Check that warm sets have seeds and others none, and that cold classes stand beside cold ones only."""
     path = ("splits", "seed")
     asked = value_at(value, path, {})
     every = [_valid(TypeAdapter(Bound), of.get("cached")) for _, of in classes]

@@ -1,4 +1,4 @@
-"""Lengths: one int, or one distribution. All quantities are tokens."""
+"""Lengths: one number for every row, or a distribution over the rows. All quantities are tokens."""
 
 from __future__ import annotations
 
@@ -262,7 +262,11 @@ def _whole(value: object, place: str, least: int) -> int:
 
 
 def _normal(normal: Normal, stream: Coordinates, count: int) -> Lengths:
-    """Draw by the sum of twelve uniforms (Irwin-Hall), in integers; tails beyond 6 stddev do not exist."""
+    """Draw from a normal distribution as the sum of twelve uniform numbers, in integers alone.
+
+    Integers give the same lengths on every machine. The sum of twelve reaches no further than six standard
+    deviations from the mean.
+    """
     lengths = np.full(count, -1, dtype=np.int64)
     for attempt in range(TRIES):
         left = np.flatnonzero(lengths < 0)

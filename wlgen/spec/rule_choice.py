@@ -15,7 +15,7 @@ from wlgen.strict.validate import validate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChoice:
-    """What a person gave; None or False for what was not given. Quantities are tokens."""
+    """The options of a command that choose a rule; None or False for those not given. Sizes are tokens."""
 
     rule: str | None = None
     engine: str | None = None
@@ -26,7 +26,7 @@ class RuleChoice:
     retention: int | None = None
 
     def resolve(self, default: CacheRule | None = None) -> CacheRule:
-        """Return the rule, or the default where none is chosen; WlgenError says what does not fit."""
+        """Return the chosen rule, or the default where none is chosen; WlgenError says what does not fit."""
         numbers = self._numbers()
         if self.rule is not None and self.engine is not None:
             expected = "--rule or --engine, not both"

@@ -64,7 +64,7 @@ def validate(
 
 
 def _location(value: Any, detail: ErrorDetails) -> KeyPath:
-    """Return the keys that lead to an error; pydantic's location names the branches of a union too."""
+    """Return the keys that lead to an error, without the branches of unions that pydantic names too."""
     keys: list[str | int] = []
     for key in detail["loc"]:
         inside = key in value if isinstance(value, dict) else isinstance(value, list) and isinstance(key, int)
@@ -90,7 +90,7 @@ def _add_unknown(
 
 
 def _add_wrong(details: list[ErrorDetails], example: str, where: KeyPath, problems: Problems) -> None:
-    """Add the problem of one value; there is a detail for each branch of a union."""
+    """Add the problem of one value. A union gives a detail for each branch, and they are one problem."""
     kind, value, context = details[0]["type"], details[0]["input"], details[0].get("ctx", {})
     if kind == "refused":
         where = (*where, context["key"]) if context["key"] else where
@@ -154,7 +154,10 @@ def _home(model: type[BaseModel], key: str) -> str:
 
 
 def describe(value: object, written: str | None = None, *, typed: bool = True) -> str:
-    """Return a value as a message shows it. written: as in the file. typed: whether text is called so."""
+    """Return a value as a message shows it.
+
+    written: the value as it stands in the file. typed: whether a text is followed by "(text)".
+    """
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     if isinstance(value, str):

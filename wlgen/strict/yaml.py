@@ -1,4 +1,4 @@
-"""YAML text into plain values and the line of each key; refuses what YAML would silently make of a value."""
+"""YAML text into plain values, with the line of each key; what YAML would silently change is refused."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read_yaml(text: str, source: str) -> tuple[Plain, Problems]:
 
 
 class _Composer(yaml.SafeLoader):
-    """Composes without resolving aliases, a few lines of which can stand for gigabytes, and notes them.
+    """Composes nodes, and notes aliases in place of resolving them: a few lines of them can mean gigabytes.
 
     Of YAML 1.1's unquoted values it resolves true, false, null and plain decimal numbers. 1_000, 0x10, 012,
     1:30 and 2026-10-18 stay the text that they are, and the model of a number says what to write instead.
@@ -136,7 +136,7 @@ def _compose(text: str, source: str) -> tuple[_Composer, yaml.Node | None]:
 
 
 class _Reading:
-    """The walk over one document's nodes that fills the lines and the problems."""
+    """Walks over the nodes of one document, and collects the lines of keys and the problems."""
 
     def __init__(self, composer: _Composer, source: str) -> None:
         self._odd = composer.odd
