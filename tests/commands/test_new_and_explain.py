@@ -58,3 +58,25 @@ def test_explain_fits_80_columns_and_tells_one_key_or_all():
 
 def test_schema_is_json():
     assert json.loads(run("schema"))["$schema"].startswith("https://json-schema.org/")
+
+
+TRACE = """
+name: traced
+encoding: {name: raw}
+cache: {engine: vllm, page_size: 16}
+requests: {trace: {path: t.jsonl, block_size: 16, UNIT}, task: {name: words}}
+"""
+
+
+def test_plan_says_over_how_long_a_trace_runs_and_what_it_leaves_out():
+    """61.114 s read as 61 ms showed nowhere."""
+    lines = [
+        {"timestamp": at, "input_length": n, "output_length": 8, "hash_ids": [n]}
+        for at, n in ((61.114, 16), (62.5, 15), (63.25, 14), (64.0, 3))
+    ]
+    Path("t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    Path("s.yaml").write_text(TRACE.replace("UNIT", "time_unit: s, min_len: 5"))
+    expected = "times   3 rows within 2.136 s, 1.404 rows a second; 1 more left out by min_len or max_len"
+    assert expected in run("plan", "s.yaml").splitlines()
+    Path("s.yaml").write_text(TRACE.replace("UNIT", "time_unit: ms, min_len: 5"))
+    assert "times   3 rows within 0.002 s, 1500 rows a second" in run("plan", "s.yaml")
