@@ -48,6 +48,11 @@ splits: {{{seed}check: {{per_rank: 1}}, formal: {{total: 8}}}}
 SETS = {
     "warm": {"cached": "{min_ratio: 0.7}", "seed": "seed: {per_rank: 1}, ", "prefix": ""},
     "zero": {"cached": "{max_tokens: 0}", "seed": "", "prefix": ""},
+    "nested": {
+        "cached": "{min_ratio: 0.5}",
+        "seed": "seed: {per_rank: 1}, ",
+        "prefix": ", prefix: {levels: [{shared_by: all, pages: 4}, {shared_by: group, groups: 2}]}",
+    },
     "ranked": {
         "cached": "{min_ratio: 0.7}",
         "seed": "seed: {per_rank: 1}, ",
@@ -190,7 +195,7 @@ def test_with_decodes_cache_on_the_prefill_sides_counters_are_the_figure(tmp_pat
     assert outcome.prepared
     assert any("decode radix cache: ON" in proof for proof in outcome.proofs)
     # The prefill side alone is flushed: decode still claims the seeds, and prefill computes every token.
-    httpx.post(f"{RADIX[1]}/flush_cache?timeout=30").raise_for_status()
+    httpx.post(f"{RADIX[1]}/flush_cache?timeout=30", timeout=60).raise_for_status()
     target = PrimedServer(url=RADIX[0], prefill=(RADIX[1],), decode=(RADIX[2],), timeout=120)
     wanted = Wanted(ranks=(0, 1), only="check", concurrency=1)
     checked = asyncio.run(prepare_set(workload, target, wanted))
