@@ -16,13 +16,18 @@ from wlgen.streams import Coordinates
 from wlgen.tasks import Task
 from wlgen.text.lexicon import Lexicon
 
-WHOLE_ROWS = 3  # of each split, beside the first with each prefix, as long as they have at most
+# Of each split, three rows are encoded whole, or fewer if three have more than 150,000 tokens: three rows of
+# zero-16k, one of warm-128k. The first row with each prefix is encoded whole besides.
+WHOLE_ROWS = 3
 WHOLE_TOKENS = 150_000
 
 Method: TypeAlias = Literal["atoms", "own parts", "whole"]
-"""What is encoded of a row beside its prefix: its seams, its own part, or all of it."""
+"""How much of a row the tokenizer is run over once the row's shared prefix has been proved.
+
+"atoms": a window on each seam; "own parts": all that follows the prefix; "whole": the whole prompt.
+"""
 Join: TypeAlias = tuple[Segment | None, Segment | None]
-"""Two runs that touch; a gap of the framing is None."""
+"""Two neighbours in a prompt, such as (prefix of g0007, own part of row 3); None is a gap of the framing."""
 
 
 class Evidence:
@@ -70,7 +75,7 @@ class Evidence:
                 raise RuntimeError(f"row {row.id} begins as another does: ordinal {segment.ordinal}")
 
     def _takes_prefix(self, row: RowPlan) -> bool:
-        """Whether a row has a prefix that none before it had, or not so much of it."""
+        """Whether a row has a prefix that no row before it had, or has more tokens of one than they had."""
         new = False
         for segment in (segment for message in row.messages for segment in message.segments if segment.kept):
             if segment.kind == "block" and self._method == "atoms":
@@ -81,7 +86,7 @@ class Evidence:
         return new
 
     def _new_seams(self, row: RowPlan) -> int:
-        """Return the joins of a row that no row before it has."""
+        """Return how many joins of a row no row before it has."""
         count = 0
         for join in joins(row):
             if not shared(join):
@@ -99,7 +104,7 @@ def joins(row: RowPlan) -> Iterator[Join]:
 
 
 def shared(join: Join) -> bool:
-    """Whether other rows may have the very same seam: no run of it is a row's own."""
+    """Whether other rows may have the very same seam, because neither neighbour is a row's own part."""
     return all(segment is None or segment.kept for segment in join)
 
 

@@ -35,7 +35,8 @@ class Points:
 def opening(lexicon: Lexicon, segment: Segment, *, at_start: bool) -> tuple[Atom, ...]:
     """Return the first tokens of a segment: its lead and what follows it, as far as the segment reaches."""
     lead, turn = lexicon.leads(at_start=at_start).at(segment.ordinal)
-    # Streams with one lead differ in the second token: even ones count from the front, odd from the back.
+    # Streams that have one lead differ in the second token: of 10 seconds, those that count from the front
+    # take the even ones (turn 0 the first, turn 1 the third), those that count from the back the odd ones.
     seconds = lexicon.seconds
     return (lead, seconds[(2 * turn + (segment.ordinal < 0)) % len(seconds)])[: segment.tokens]
 

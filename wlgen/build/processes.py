@@ -1,4 +1,10 @@
-"""Jobs: processes that each do a share of a build, gated, composed, proved and written."""
+"""Jobs: processes that each do a share of a build: gate it, compose it, prove it and write it.
+
+They are not a ProcessPoolExecutor of concurrent.futures, which lacks two guarantees that a build needs. When
+one share fails, the pool waits for the others to end, where `terminate` ends them at once (a pool can do that
+from Python 3.14 on). And a task of a pool takes its arguments when it begins, where a share is made ready and
+gated here while the process that waits still chooses the rows to encode whole.
+"""
 
 from __future__ import annotations
 

@@ -24,16 +24,20 @@ from wlgen.streams import Coordinates
 from wlgen.text.lexicon import Ids, Lexicon
 from wlgen.workload.safe_text import Hygiene
 
-MARGIN = 40  # characters on each side of a seam, about 8 tokens
-OWN_MARGIN = 512  # characters before a row's own part, of any text: there may be no space to cut at
-AGREED = 16  # tokens of them that must be as planned
-BATCH_CHARACTERS = 200_000  # handed to the tokenizer at a time
+MARGIN = 40  # characters that a window shows on each side of a seam, about 8 tokens
+OWN_MARGIN = (
+    512  # characters that a window shows before a row's own part, cut anywhere: a text may lack spaces
+)
+AGREED = 16  # the last tokens of those 512 characters, which must be as planned
+BATCH_CHARACTERS = 200_000  # of windows and rows that are handed to the tokenizer together
 
 
 class _Expected(NamedTuple):
-    """The ids of a queued text: `after`, or with `before` a suffix of it and a prefix of `after`.
+    """The ids that a queued text must have.
 
-    row: the planned one where the text's ids end with `after`, to be encoded whole in doubt.
+    Without `before` they are `after`. With `before` the text is a window on a seam: its ids are the last of
+    `before` and then the first of `after`. row: set where the ids must end with `after`; the row is encoded
+    whole where they do not, since a window that begins inside a run of digits has other tokens there.
     """
 
     row_id: str
@@ -90,7 +94,7 @@ class Prover:
             raise error(f"row {plan.id}", expected=expected, found=str(plan.cached_len))
 
     def _check_leads(self, row: Composed) -> None:
-        """Check that streams which begin at one point differ there: so no pair of rows shares more."""
+        """Check that streams which begin at one point differ in their first token: rows part there."""
         pieces = chain.from_iterable(row.pieces)
         for piece, (point, segment, _) in zip(pieces, self._points.of(row.plan), strict=True):
             opening = piece.ids[: 2 if self._crowded else 1].tolist()
@@ -110,17 +114,17 @@ class Prover:
                 raise error(f"row {row.plan.id}", expected="safe text", found=fault, remedy=remedy)
 
     def _ask_seams(self, row: Composed) -> None:
-        """Queue a window over each join of two runs in which this row's own tokens take part."""
+        """Queue a window on each seam of a row that no row before it had."""
         runs, ids = _text_runs(row), id_runs(row.framing, row.pieces)
         for i, join in enumerate(joins(row.plan)):
             if shared(join):
                 if join in self._joined:
-                    continue  # another row has the very same seam
+                    continue  # the tokenizer confirms it in another row
                 self._joined.add(join)
             left, right = _end_of(runs[i]), runs[i + 1]
             beyond = runs[i + 2] if i + 2 < len(runs) else ""
             right = _start_of(right) if len(right) > MARGIN else right + _start_of(beyond)
-            # As many ids as there are bytes at most: every token has one.
+            # A token has at least one byte, a character at most four: 40 characters are 160 ids or fewer.
             before = ids[i][max(0, len(ids[i]) - 4 * len(left)) :].copy()
             after = np.concatenate([run[: 4 * len(right)] for run in ids[i + 1 : i + 3]])
             self._ask(left + right, _Expected(row.plan.id, before, after))

@@ -1,6 +1,7 @@
-"""Recall: the prompt ids of a built set, composed again from its manifest and proved by prompt_sha256.
+"""Recall: the prompt ids of a built set, composed again from its manifest.
 
-Composing is some hundred times faster than encoding, and the hash says that the ids are the very same.
+To compose a row takes a hundredth of the time of encoding its text, and the row's prompt_sha256 shows that
+the ids are the very same.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Ids = NDArray[np.uint32]
 class Recall:
     """The ids of a set's rows, which may come from several ranks in turn, each split's in the order sent.
 
-    A row that the manifest's spec does not compose to is encoded.
+    Where the manifest's spec composes to another row than the file has, the file's text is encoded.
     """
 
     def __init__(self, workload: Workload, rounds: Sequence[int] | None = None) -> None:

@@ -1,6 +1,7 @@
-"""Shares: what one process does of a build, and how the files of a build are shared out.
+"""Shares: the files of a build are shared out among processes, and each process writes its share.
 
-No rank's caches see another's requests, so a share is all files of some ranks.
+A share is all files of some ranks, because the gate replays a rank's requests in the order in which they are
+sent, from its seeds to its last formal row. With 16 ranks, two processes take eight each.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from wlgen.plan.rows import File, Plan, RowPlan
 from wlgen.workload.manifest import FileProof
 from wlgen.workload.rows import row_file
 
-SECONDS_A_ROW, SECONDS_A_TOKEN = 300e-6, 4e-8  # of composing: a row, and a token of its own
-SECONDS_A_JOB = 3.0  # of work below which a process of its own is not worth its start
+SECONDS_A_ROW, SECONDS_A_TOKEN = 300e-6, 4e-8  # to compose a row, and each token of its own part
+SECONDS_A_JOB = 3.0  # a process that would work for less than this costs more to start than it saves
 
 Tell: TypeAlias = Callable[[int], None]
 
@@ -59,7 +60,11 @@ class Share:
 def share_out(
     plan: Plan, folder: Path, files: Sequence[File], method: Method, jobs: int | None
 ) -> list[Share]:
-    """Return shares of about the same work, at most `jobs`; None: as many as this machine can use at once."""
+    """Return shares of about the same work, `jobs` of them at most.
+
+    jobs: None for as many as this machine can use at once. Ranks are dealt out from the longest to the
+    shortest, each to the share that has the least work so far.
+    """
     work = {file: _seconds(plan, file) for file in files}
     of_rank: dict[int, float] = {}
     for (_, rank, _), seconds in work.items():
@@ -78,7 +83,7 @@ def share_out(
 
 
 def _seconds(plan: Plan, file: File) -> float:
-    """Return about how long a file takes, judged by its first row."""
+    """Return about how many seconds a file takes: its count times what its first row takes."""
     first = next(plan.rows(*file))
     own = sum(s.tokens for message in first.messages for s in message.segments if not s.kept)
     return plan.count(*file) * (SECONDS_A_ROW + own * SECONDS_A_TOKEN)

@@ -21,11 +21,11 @@ from wlgen.workload.safe_text import Hygiene
 if TYPE_CHECKING:
     from tokenizers import Encoding as Encoded
 
-BLOCK = 16_384  # characters encoded at a time
-CONTEXT = 512  # characters around a block that are encoded with it, so that its ends are as inside a text
-BATCH = 16  # blocks encoded together
-MOST_RUN = 200  # characters of a word or of white space: a context must reach beyond it
-FEW = 20  # one in so many characters may be left out
+BLOCK = 16_384  # characters of a block, which is encoded where a row first needs it
+CONTEXT = 512  # characters on both sides that are encoded with a block, so that its ends are as inside a text
+BATCH = 16  # blocks that are encoded together
+MOST_RUN = 200  # the longest word or run of white space that is kept, so that CONTEXT reaches beyond it
+FEW = 20  # characters of several tokens are left out where they are fewer than one in 20
 
 _LINE_END = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _LONG = re.compile(rf"(\w{{{MOST_RUN}}})(?=\w)|([^\w\s]{{{MOST_RUN}}})(?=[^\w\s])")
@@ -88,7 +88,7 @@ class Circle:
         parts: list[Tokens] = []
         missing, last = count, number + self._count
         while missing > 0 and number <= last:
-            # About four characters a token: a block encoded too early is there for another row.
+            # A token has about four characters. Where that encodes a block too many, another row will use it.
             wanted = range(number, number + min(BATCH, 1 + missing * 4 // BLOCK))
             self._encode(wanted)
             for part in map(self._block, wanted):

@@ -25,9 +25,9 @@ from wlgen.streams import Coordinates, below, permutation, words
 from wlgen.text import english
 
 MOST_WORDS = 2000
-LEAST_LETTERS = 3  # shorter tokens are often fragments
-BANK = 4096  # sentences of 16 tokens: a page of 128 has 2**96 texts
-BLOCK = 128  # candidates encoded at a time
+LEAST_LETTERS = 3  # shorter tokens, such as " re", are often fragments of words
+BANK = 4096  # sentences of 16 tokens: eight of them fill a page of 128 in 4096**8 = 2**96 ways
+BLOCK = 128  # candidates for leads that are encoded together
 _MARKERS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a space
 _WORD = re.compile(rf"[{_MARKERS}]?[A-Z]?[a-z]{{2,13}}")
 
@@ -300,7 +300,7 @@ class Lexicon:
         return (context.between(encoded.ids) for encoded in found)
 
     def _bare(self, token_id: int) -> str:
-        # An unknown word is one token too, but not this one.
+        # A word that the tokenizer does not know is one token too: "<unk>", whose text is another.
         return (self.encoding.tokenizer.id_to_token(token_id) or "").lstrip(_MARKERS)
 
     def _shuffled(self, candidates: list[str]) -> list[str]:
