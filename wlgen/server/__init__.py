@@ -1,1 +1,1 @@
-"""A live server: asked what it is, primed with a set's seeds and proved with its checks."""
+"""A live server, or a prefill/decode pair: it is asked what it is, primed with seeds, proved with checks."""

@@ -1,4 +1,4 @@
-"""What a preparation knows beyond an audit: which seeds were answered, and whether the server still lives."""
+"""Why a check fell short. A preparation knows more than an audit, such as which seeds were answered."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def causes(
 ) -> list[Diagnosis]:
     """Return the causes of rows that fell short, the surest first.
 
-    pairs: rows sent and what came back. seeds: those that were answered. pinned: whether pinning was
-    proved. restarted: whether the server is known to have restarted after the seeds.
+    pairs: the rows that were sent, each with what came back. seeds: the seeds that the server answered.
+    pinned: the preflight proved that ranks are pinned. restarted: a count of the server fell, so it began
+    anew.
     """
     found = diagnose(pairs, rule)
     if restarted:

@@ -33,7 +33,7 @@ class Wanted:
 
 @dataclass(kw_only=True, slots=True)
 class Cost:
-    """What one step took: requests, seconds of wall time, prompt tokens computed and reused."""
+    """What one step cost: requests, seconds on the clock, and prompt tokens computed and reused."""
 
     requests: int = 0
     seconds: float = 0.0

@@ -1,7 +1,8 @@
-"""A preparation under way: flush, seeds, checks, and a stop at the first row that falls short.
+"""A preparation under way: it flushes, sends seeds and checks, and stops at the first row that falls short.
 
-No formal row is sent from here. Each row is pinned to its rank; ranks go in parallel, the rows of one rank in
-turn. What was sent is in the journal before anything else happens.
+It sends no formal row. It pins each row to its rank; with 16 ranks, 16 rows are under way at once, and the
+rows of one rank follow each other. Before it sends a row it writes the row's id to the journal, so that a
+kill leaves no row that the cache may hold and the journal does not name.
 """
 
 from __future__ import annotations
@@ -333,5 +334,5 @@ def _all(failures: Sequence[WlgenError]) -> WlgenError:
     """Return the first failure and how many more there were: one dead server fails each rank alike."""
     first = failures[0].problems[0]
     more = f" (and {len(failures) - 1} more requests)" if failures[1:] else ""
-    remedy = f"{first.remedy} Then run it again: the journal knows what was sent."
+    remedy = f"{first.remedy} Then run it again; --resume goes on where it stopped."
     return error(first.place, expected=first.expected, found=first.found + more, remedy=remedy)
