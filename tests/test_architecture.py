@@ -145,7 +145,7 @@ def test_the_core_touches_no_network_and_no_terminal():
             assert not {other.partition(".")[0] for other in found} & outside, name
 
 
-ENGINE_ROOMS = {"server", "engines", "cache_rules", "readers", "witnesses", "exporters"}
+ENGINE_ROOMS = {"engines", "cache_rules", "readers", "witnesses", "exporters"}
 ENGINES = {path.stem for path in ROOT.glob("wlgen/engines/*.py") if not path.stem.startswith("_")}
 
 

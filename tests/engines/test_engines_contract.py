@@ -100,9 +100,11 @@ def test_what_each_rank_computed_is_read():
 
 
 def test_every_count_has_a_name_and_a_rank(engine):
-    assert set(engine.counters) >= COUNTS
-    assert len(set(engine.counters.values())) == len(engine.counters)
-    assert engine.rank_label
+    names = engine.counters
+    divided = {count for _, counts in names.divided.values() for each in counts.values() for count in each}
+    assert {*names.plain.values(), *divided} >= COUNTS
+    assert all(name.startswith(names.prefix) for name in (*names.plain, *names.divided))
+    assert names.rank_label
 
 
 def test_a_page_of_its_own_that_takes_ids_comes_with_its_body(engine):

@@ -13,6 +13,7 @@ from kit.rehearsals import rehearsal
 from wlgen import engines
 from wlgen.rehearse.dialects import dialect
 from wlgen.rehearse.settings import TimeModel
+from wlgen.server.scrape import counts_of
 
 LONG = "word " * 200
 
@@ -40,7 +41,8 @@ def test_every_engine_is_rehearsed_in_a_dialect_that_bears_its_facts(engine):
         assert 64 in found
         running.chat("count me")
         page = httpx.get(running.url + "/metrics").text
-        assert facts.counters["requests"] in page
+        assert all(name in page for group in facts.idle_proofs for name in group)
+        assert counts_of(page, url=running.url).total["requests"] == 1
 
 
 def test_metrics_are_there_only_with_the_flag(plain):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from wlgen import registry
 from wlgen.cache.rule import CacheRule, PrefixCache, RuleNumbers
+from wlgen.engines._engine import Counters as Counters
 from wlgen.engines._engine import Engine as Engine
 
 if TYPE_CHECKING:

@@ -10,6 +10,27 @@ from wlgen.cache.rule import CacheRule, PrefixCache, RuleNumbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """The names of an engine's counters on /metrics, and what each of them counts.
+
+    prefix: what every name begins with. flag: how to start the server so that it has the page, "" where it
+    always has. rank_label: the label that tells the rank. plain: name -> count. divided: name -> (label,
+    value of the label -> counts), where "" stands for every other value. needed: count -> what to do where it
+    is not there. zero: counts that are 0 where they are absent, since a counter with labels appears with its
+    first event. sums: count -> the counts that make it up where an older server does not have it.
+    """
+
+    prefix: str
+    flag: str
+    rank_label: str
+    plain: Mapping[str, str]
+    divided: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]]
+    needed: Mapping[str, str]
+    zero: tuple[str, ...]
+    sums: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """The facts of one engine. Quantities are tokens, pages are paths of its HTTP server.
 
@@ -35,8 +56,7 @@ class Engine:
     answer is an error of another kind.
     no_flush_page: what to do where the server has no such page.
     report_flag: what to do where cached tokens are missing from `usage`.
-    counters: the Prometheus name of each count: requests, prompt_tokens, cached_tokens, output_tokens,
-    running, waiting. rank_label: their label that tells the rank. load_page: a page that says what each rank
+    counters: the names of its counters. load_page: a page that says what each rank
     computed so far, whatever the flags, read by `read_computed`; "" where there is none.
     idle_proofs: groups of those counters; each group that did not move proves by itself that nothing was sent
     meanwhile, since it counts work begun, or aborts beside requests.
@@ -63,8 +83,7 @@ class Engine:
     flushed: Callable[[int, bytes], bool | None]
     no_flush_page: str
     report_flag: str
-    counters: Mapping[str, str]
-    rank_label: str
+    counters: Counters
     load_page: str = ""
     read_computed: Callable[[bytes], list[int] | None] = field(default=lambda _page: None)
     idle_proofs: tuple[tuple[str, ...], ...] = ()

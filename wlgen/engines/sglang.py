@@ -9,8 +9,9 @@ from typing import Any
 from wlgen.cache.radix import RadixCache
 from wlgen.cache.radix_window import WindowRadixCache
 from wlgen.cache.rule import CacheRule, PrefixCache, RuleNumbers
-from wlgen.engines._engine import Engine
+from wlgen.engines._engine import Counters, Engine
 from wlgen.engines._json import fields_of
+from wlgen.witnesses import TIERS
 
 _PIN = "routed_dp_rank"  # data_parallel_rank is its deprecated alias
 
@@ -77,15 +78,36 @@ ENGINE = Engine(
     flushed=_flushed,
     no_flush_page="Is --url the server itself, or a router before it? --no-flush goes on without.",
     report_flag="Start the server with --enable-cache-report.",
-    counters={  # with --enable-metrics only
-        "requests": "sglang:num_requests_total",
-        "prompt_tokens": "sglang:prompt_tokens_total",
-        "cached_tokens": "sglang:cached_tokens_total",
-        "output_tokens": "sglang:generation_tokens_total",
-        "running": "sglang:num_running_reqs",
-        "waiting": "sglang:num_queue_reqs",
-    },
-    rank_label="dp_rank",
+    counters=Counters(
+        prefix="sglang:",
+        flag="start SGLang with --enable-metrics",
+        rank_label="dp_rank",
+        plain={
+            "sglang:num_requests_total": "requests",
+            "sglang:prompt_tokens_total": "prompt_tokens",
+            "sglang:generation_tokens_total": "output_tokens",
+            "sglang:num_aborted_requests_total": "aborted",
+            "sglang:num_retracted_requests_total": "retracted",
+            "sglang:spec_verify_calls_total": "verify_steps",
+            "sglang:num_running_reqs": "running",
+            "sglang:num_queue_reqs": "waiting",
+        },
+        # Of finished requests SGLang counts the whole server, without a rank; of admitted work each rank. The
+        # sources of cached_tokens_total are disjoint; `total` is there only where no details are known.
+        divided={
+            "sglang:cached_tokens_total": (
+                "cache_source",
+                {tier: ("cached_tokens", f"cached_{tier}") for tier in TIERS} | {"": ("cached_tokens",)},
+            ),
+            "sglang:prefill_effective_tokens_total": (
+                "mode",
+                {"input": ("computed",)} | {f"{tier}_hit": (f"hit_{tier}",) for tier in TIERS} | {"": ()},
+            ),
+        },
+        needed={},
+        zero=("requests", "prompt_tokens", "cached_tokens", "output_tokens", "aborted", "retracted"),
+        sums={},
+    ),
     load_page="/v1/loads",
     idle_proofs=(  # metrics_collector of 0.5.23
         ("sglang:prefill_effective_tokens_total",),

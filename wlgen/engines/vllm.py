@@ -8,7 +8,7 @@ from http import HTTPStatus
 from wlgen.cache.blocks import BlockCache
 from wlgen.cache.blocks_window import WindowBlockCache
 from wlgen.cache.rule import CacheRule, PrefixCache, RuleNumbers
-from wlgen.engines._engine import Engine
+from wlgen.engines._engine import Counters, Engine
 from wlgen.engines._json import fields_of
 
 _BLOCK_SIZE = re.compile(rb'^vllm:cache_config_info\{.*block_size="(\d+)"', re.MULTILINE)
@@ -66,14 +66,32 @@ ENGINE = Engine(
     report_flag="Start the server with --enable-prompt-tokens-details.",
     # A lookup counts when a request is first scheduled, so it shows what was aborted later.
     idle_proofs=(("vllm:request_success_total", "vllm:prefix_cache_queries_total"),),
-    counters={
-        "requests": "vllm:request_success_total",
-        "prompt_tokens": "vllm:prefix_cache_queries_total",
-        "cached_tokens": "vllm:prefix_cache_hits_total",
-        "output_tokens": "vllm:generation_tokens_total",
-        "running": "vllm:num_requests_running",
-        "waiting": "vllm:num_requests_waiting",
-    },
-    rank_label="engine",
+    counters=Counters(
+        prefix="vllm:",
+        flag="",
+        rank_label="engine",
+        plain={
+            "vllm:prompt_tokens_total": "prompt_tokens",
+            "vllm:prompt_tokens_cached_total": "cached_tokens",
+            "vllm:prefix_cache_hits_total": "cached_device",
+            "vllm:external_prefix_cache_hits_total": "cached_external",
+            "vllm:generation_tokens_total": "output_tokens",
+            "vllm:num_preemptions_total": "retracted",
+            "vllm:spec_decode_num_drafts_total": "drafts",
+            "vllm:spec_decode_num_draft_tokens_total": "proposed_tokens",
+            "vllm:spec_decode_num_accepted_tokens_total": "accepted_tokens",
+            "vllm:num_requests_running": "running",
+            "vllm:num_requests_waiting": "waiting",
+        },
+        divided={
+            "vllm:request_success_total": (
+                "finished_reason",
+                {"abort": ("requests", "aborted"), "error": ("requests", "aborted"), "": ("requests",)},
+            ),
+        },
+        needed={"cached_tokens": "vLLM counts hits only with prefix caching on: --enable-prefix-caching"},
+        zero=("aborted",),
+        sums={"cached_tokens": ("cached_device", "cached_external")},  # before 0.12 or so
+    ),
     rehearsed_as="vllm",
 )

@@ -21,91 +21,17 @@ import httpx
 import orjson
 
 from wlgen import __version__
+from wlgen.engines import Counters, Engine, every_engine
 from wlgen.errors import error
 from wlgen.server.api import base_url
 from wlgen.server.door import KEY_VARIABLE
-from wlgen.witnesses import TIERS, Prepared, Role, Scrape, ServerCounts
+from wlgen.witnesses import Prepared, Role, Scrape, ServerCounts
 from wlgen.witnesses._scrape_file import values
 
 COUNTERS_BEFORE = "counters-before.json"  # in the folder of the journal
 PAUSE = 1.0  # seconds between two readings that must agree
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: \d+)?$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-
-
-class _Names(NamedTuple):
-    """An engine's names for the rank's label, for plain counts and for counts that a label divides."""
-
-    rank: str
-    plain: Mapping[str, str]
-    divided: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]]
-    needed: Mapping[str, str]  # a count that a proof needs, and what to do where it is not there
-
-
-_NAMES: Mapping[str, _Names] = {
-    # Of finished requests SGLang counts the whole server, without a rank; of admitted work each rank. The
-    # sources of cached_tokens_total are disjoint, and `total` is there only where no details are known.
-    "sglang": _Names(
-        rank="dp_rank",
-        plain={
-            "sglang:num_requests_total": "requests",
-            "sglang:prompt_tokens_total": "prompt_tokens",
-            "sglang:generation_tokens_total": "output_tokens",
-            "sglang:num_aborted_requests_total": "aborted",
-            "sglang:num_retracted_requests_total": "retracted",
-            "sglang:spec_verify_calls_total": "verify_steps",
-            "sglang:num_running_reqs": "running",
-            "sglang:num_queue_reqs": "waiting",
-        },
-        divided={
-            "sglang:cached_tokens_total": (
-                "cache_source",
-                {tier: ("cached_tokens", f"cached_{tier}") for tier in TIERS} | {"": ("cached_tokens",)},
-            ),
-            "sglang:prefill_effective_tokens_total": (
-                "mode",
-                {"input": ("computed",)} | {f"{tier}_hit": (f"hit_{tier}",) for tier in TIERS} | {"": ()},
-            ),
-        },
-        needed={},
-    ),
-    "vllm": _Names(
-        rank="engine",
-        plain={
-            "vllm:prompt_tokens_total": "prompt_tokens",
-            "vllm:prompt_tokens_cached_total": "cached_tokens",
-            "vllm:prefix_cache_hits_total": "cached_device",
-            "vllm:external_prefix_cache_hits_total": "cached_external",
-            "vllm:generation_tokens_total": "output_tokens",
-            "vllm:num_preemptions_total": "retracted",
-            "vllm:spec_decode_num_drafts_total": "drafts",
-            "vllm:spec_decode_num_draft_tokens_total": "proposed_tokens",
-            "vllm:spec_decode_num_accepted_tokens_total": "accepted_tokens",
-            "vllm:num_requests_running": "running",
-            "vllm:num_requests_waiting": "waiting",
-        },
-        divided={
-            "vllm:request_success_total": (
-                "finished_reason",
-                {"abort": ("requests", "aborted"), "error": ("requests", "aborted"), "": ("requests",)},
-            ),
-        },
-        needed={"cached_tokens": "vLLM counts hits only with prefix caching on: --enable-prefix-caching"},
-    ),
-}
-# What an engine counts from 0 on, so that its absence beside the others means 0. SGLang's labelled counters
-# appear with their first event; a page with none of its own names at all says nothing.
-_ZERO_WHERE_ABSENT = {
-    "sglang": (
-        "requests",
-        "prompt_tokens",
-        "cached_tokens",
-        "output_tokens",
-        "aborted",
-        "retracted",
-    ),
-    "vllm": ("aborted",),
-}
 
 
 class Address(NamedTuple):
@@ -177,23 +103,23 @@ async def _server(client: httpx.AsyncClient, address: Address) -> ServerCounts:
     role = address.role or await _role(client, url)
     page = await _page(client, f"{url}/metrics")
     if page is None:
-        engine = "sglang" if await _is_sglang(client, url) else ""
-        words = (
-            "no counters: start SGLang with --enable-metrics"
-            if engine
-            else "no /metrics page: a router has none, so give the servers' own addresses"
-        )
-        return ServerCounts(url=url, role=role, engine=engine, missing=(words,))
+        engine = await _engine_without_metrics(client, url)
+        words = "no /metrics page: a router has none, so give the servers' own addresses"
+        if engine is not None:
+            words = f"no counters: {engine.counters.flag}"
+        name = "" if engine is None else engine.name
+        return ServerCounts(url=url, role=role, engine=name, missing=(words,))
     return counts_of(page, url=url, role=role)
 
 
 def counts_of(page: str, *, url: str, role: Role = "plain") -> ServerCounts:
-    """Return the counters of a /metrics page of SGLang or vLLM."""
-    engine = next((name for name in _NAMES if f"\n{name}:" in f"\n{page}"), "")
-    if not engine:
-        known = " or ".join(_NAMES)
+    """Return the counters of a /metrics page of a known engine."""
+    known_ones = list(every_engine())
+    engine = next((each for each in known_ones if f"\n{each.counters.prefix}" in f"\n{page}"), None)
+    if engine is None:
+        known = " or ".join(each.name for each in known_ones)
         return ServerCounts(url=url, role=role, engine="", missing=(f"its /metrics has no names of {known}",))
-    names = _NAMES[engine]
+    names = engine.counters
     total: dict[str, int] = defaultdict(int)
     ranks: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     started = None
@@ -201,20 +127,21 @@ def counts_of(page: str, *, url: str, role: Role = "plain") -> ServerCounts:
         if name == "process_start_time_seconds":
             started = value
             continue
-        rank = labels.get(names.rank, "")
+        rank = labels.get(names.rank_label, "")
         for count in _counted(names, name, labels):
             total[count] += round(value)
             if rank.isdecimal():
                 ranks[int(rank)][count] += round(value)
-    for count in _ZERO_WHERE_ABSENT[engine]:
+    for count in names.zero:
         total.setdefault(count, 0)
-    if engine == "vllm" and "cached_tokens" not in total and "cached_device" in total:  # before 0.12 or so
-        for of in (total, *ranks.values()):
-            of["cached_tokens"] = of["cached_device"] + of.get("cached_external", 0)
+    for count, parts in names.sums.items():
+        if count not in total and parts[0] in total:
+            for of in (total, *ranks.values()):
+                of[count] = sum(of.get(part, 0) for part in parts)
     return ServerCounts(
         url=url,
         role=role,
-        engine=engine,
+        engine=engine.name,
         started=started,
         total=dict(total),
         ranks={rank: dict(counts) for rank, counts in sorted(ranks.items())},
@@ -222,7 +149,7 @@ def counts_of(page: str, *, url: str, role: Role = "plain") -> ServerCounts:
     )
 
 
-def _counted(names: _Names, name: str, labels: Mapping[str, str]) -> Sequence[str]:
+def _counted(names: Counters, name: str, labels: Mapping[str, str]) -> Sequence[str]:
     """Return the counts that a sample of this name and these labels adds to."""
     if name in names.plain:
         return (names.plain[name],)
@@ -258,9 +185,13 @@ async def _role(client: httpx.AsyncClient, url: str) -> Role:
     return "plain"
 
 
-async def _is_sglang(client: httpx.AsyncClient, url: str) -> bool:
-    pages = ("/server_info", "/get_server_info", "/model_info", "/get_model_info")
-    return any([await _page(client, f"{url}{path}") is not None for path in pages])
+async def _engine_without_metrics(client: httpx.AsyncClient, url: str) -> Engine | None:
+    """Return the engine that answers on its own pages, of those that have /metrics only with a flag."""
+    for known in every_engine():
+        pages = [*known.page_size_pages, *known.own_pages] if known.counters.flag else []
+        if any([await _page(client, f"{url}{path}") is not None for path in pages]):
+            return known
+    return None
 
 
 async def _page(client: httpx.AsyncClient, url: str) -> str | None:
