@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
@@ -45,7 +46,9 @@ def key(
 
     meaning: full sentences. example: a value as a person writes it in YAML. unit: of the number, "" for none.
     """
-    extra: JsonDict | None = {"unit": unit} if unit else None
+    extra: JsonDict = {"unit": unit} if unit else {}
+    if isinstance(default, Fraction):  # which versions of pydantic write in different ways
+        extra["default"] = float(default)
     return Field(
         default,
         description=meaning,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, PlainSerializer, model_validator
 
 from wlgen.pages import MOST_TOKENS, least_tokens
 from wlgen.strict.model import Strict, key, refusal
@@ -19,13 +19,23 @@ def _exact(value: object) -> object:
 
 
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
+
+
+class _AsNumber:
+    """Describes a ratio in a JSON Schema. Pydantic's own WithJsonSchema shares one mapping among the keys."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        del schema, handler
+        return {"type": "number", "minimum": 0, "maximum": 1}
+
+
 CachedTokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
 Ratio = Annotated[
     Fraction,
     BeforeValidator(_exact),
     Field(ge=0, le=1),
     PlainSerializer(float),
-    WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1}),
+    _AsNumber(),
 ]
 
 
