@@ -312,7 +312,7 @@ def test_a_full_disk_is_refused_and_leaves_nothing(tmp_path, ready):
 
 
 def test_a_full_disk_stops_the_composing_of_rows(tmp_path, ready, monkeypatch):
-    """The writing thread's error reaches the build at its next write, not at its end."""
+    """The error reaches the build when the first buffer is full, not at the end of the file."""
     monkeypatch.setattr(disk, "BUFFER", 100)
     composed = []
 

@@ -17,7 +17,7 @@ from wlgen.workload.exchange import FolderKind, NewFolder
 from wlgen.workload.manifest import MANIFEST, FileProof, Manifest
 from wlgen.workload.opened import file_sha256, listed_files
 from wlgen.workload.rows import OPTIONAL_KEYS
-from wlgen.workload.writer import Part, Writer, writing
+from wlgen.workload.writer import HashedFile, Part, writing
 
 SET = FolderKind(deed="build", what="a built set", marker=MANIFEST, listed=listed_files)
 
@@ -59,18 +59,15 @@ def row_line(row: Composed) -> Iterator[Part]:
 
 def write_rows(folder: Path, files: Iterable[tuple[str, Iterable[Composed]]]) -> list[FileProof]:
     """Write rank files, each a path below the folder and its rows, and return their proofs."""
-    written = []
-    with Writer() as writer:
-        for path, rows in files:
-            target = folder / path
-            with writing(target):
-                target.parent.mkdir(parents=True, exist_ok=True)
-            file, count = writer.begin(target), 0
+    proofs = []
+    for path, rows in files:
+        with HashedFile(folder / path) as file:
+            count = 0
             for row in rows:
-                writer.write(row_line(row))
+                file.write(row_line(row))
                 count += 1
-            written.append((path, file, count))
-    return [FileProof(path=path, sha256=file.hexdigest, rows=count) for path, file, count in written]
+        proofs.append(FileProof(path=path, sha256=file.hexdigest, rows=count))
+    return proofs
 
 
 class Staging(NewFolder):
