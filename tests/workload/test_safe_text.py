@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, models
+from tokenizers import AddedToken, Tokenizer, models, normalizers
 
 from wlgen.encodings import Encoding, Framing
 from wlgen.workload.safe_text import Hygiene
@@ -15,9 +15,12 @@ from wlgen.workload.safe_text import Hygiene
 SPECIAL = ["<|end|>", "STOP", " ", "(pad)"]
 
 
-def hygiene_of(*special: str) -> Hygiene:
+def hygiene_of(*special: str | AddedToken, normalizer: normalizers.Normalizer | None = None) -> Hygiene:
     tokenizer = Tokenizer(models.WordLevel({"a": 0}, "a"))
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokens = [AddedToken(token, normalized=False) if isinstance(token, str) else token for token in special]
+    tokenizer.add_tokens(tokens)
     framing = Framing(texts=("", ""), ids=((), ()))
     return Hygiene(
         Encoding(
@@ -83,3 +86,45 @@ def test_the_verdict_is_that_of_each_rule_by_itself(text):
         or unicodedata.normalize("NFC", text) != text
     )
     assert (HYGIENE.fault(text) is not None) == unsafe
+
+
+@pytest.mark.parametrize(
+    ("token", "normalizer", "texts", "clean"),
+    [
+        (
+            AddedToken("quiet river", normalized=True),
+            normalizers.Lowercase(),
+            ["by the Quiet River", "a quiet river, é"],
+            ["a quiet road by the river"],
+        ),
+        (
+            AddedToken("quiet river", normalized=False),
+            normalizers.Lowercase(),
+            ["a quiet river"],
+            ["Quiet river"],
+        ),
+        (
+            AddedToken("art", normalized=True, single_word=True),
+            normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()]),
+            ["the ART of it", "art-house", "é art"],
+            ["the party", "articles, é"],
+        ),
+        (AddedToken("art", normalized=False, single_word=True), None, ["an art."], ["a party", "a party, é"]),
+        (AddedToken("river", normalized=True), normalizers.NFC(), ["a river"], ["River"]),
+        (AddedToken("a▁b", normalized=True), normalizers.Replace(" ", "▁"), ["see a b c"], ["see ab c"]),
+        (AddedToken("end", normalized=False, lstrip=True, rstrip=True), None, ["the  end ."], ["the En d"]),
+    ],
+)
+def test_added_tokens_are_found_where_the_tokenizer_itself_finds_them(token, normalizer, texts, clean):
+    hygiene = hygiene_of(token, normalizer=normalizer)
+    tokenizer = Tokenizer(models.WordLevel({"a": 0}, "a"))
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.add_tokens([token])
+    added = tokenizer.token_to_id(token.content)
+    for text in texts:
+        assert added in tokenizer.encode(text).ids, text
+        assert "the special token" in (hygiene.fault(text) or ""), text
+    for text in clean:
+        assert added not in tokenizer.encode(text).ids, text
+        assert hygiene.fault(text) is None, text

@@ -15,6 +15,7 @@ from wlgen.plan.rows import RowPlan, Segment
 from wlgen.streams import Coordinates
 from wlgen.tasks import Task
 from wlgen.text.lexicon import Lexicon
+from wlgen.text.splits import splits_between_words
 
 # Of each split, three rows are encoded whole, or fewer if three have more than 150,000 tokens: three rows of
 # zero-16k, one of warm-128k. The first row with each prefix is encoded whole besides.
@@ -116,13 +117,13 @@ def method_of(lexicon: Lexicon, tasks: Sequence[Task]) -> Method:
 
 
 def isolates(lexicon: Lexicon) -> bool:
-    """Return whether the pre-tokenizer splits every join of atoms, so that each is encoded alone.
+    """Return whether each atom is encoded alone wherever it stands.
 
-    Judged on the atoms themselves, each beside a word, a mark and a lead, after the normalizer: Gemma's
-    splits at spaces that its normalizer has already replaced, so it never splits.
+    The structure of the tokenizer must show that it splits at every join, and each atom beside a word, a mark
+    and a lead must be one piece of what it splits into.
     """
     tokenizer = lexicon.encoding.tokenizer
-    if tokenizer.pre_tokenizer is None:
+    if not splits_between_words(tokenizer):
         return False
 
     def pieces(text: str) -> list[str]:

@@ -23,6 +23,7 @@ from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
 from wlgen.streams import Coordinates, below, permutation, words
 from wlgen.text import english
+from wlgen.text.splits import splits_between_words
 
 MOST_WORDS = 2000
 LEAST_LETTERS = 3  # shorter tokens, such as " re", are often fragments of words
@@ -165,7 +166,7 @@ class Lexicon:
     @cached_property
     def marks(self) -> dict[str, Atom]:
         """The punctuation marks that are atoms between words; two marks may merge."""
-        return {atom.text: atom for atom in self._check([".", ",", ":"], self._inner[:1])}
+        return {atom.text: atom for atom in self._check([".", ",", ":"], [self._between])}
 
     def leads(self, *, at_start: bool) -> Leads:
         """Leads at the start of a body, or inside it."""
@@ -240,7 +241,7 @@ class Lexicon:
 
     def fixed(self, text: str) -> Chunk:
         """Encode a text that stands between a word and another word, or ends a body."""
-        context = self._inner[0]
+        context = self._between
         ids = context.between(self.encoding.encode(context.before + text + context.after))
         if ids is None:
             raise error(
@@ -252,14 +253,32 @@ class Lexicon:
         return Chunk(ids=np.array(ids, dtype=np.uint32), text=text)
 
     @cached_property
+    def _between(self) -> Context:
+        """What stands around a word inside a text: words."""
+        before = self._head + "The the"
+        return self._context(before, " the", self.encoding.encode(before))
+
+    @cached_property
     def _inner(self) -> list[Context]:
-        start = self._head + "The"
-        neighbours = ((start + " the", " the"), (start + " the.", " the"), (start + " the", "."))
-        return [self._context(before, after, self.encoding.encode(before)) for before, after in neighbours]
+        """What stands around a word inside a text: words and, where the tokenizer may merge them, marks."""
+        found, before = [self._between], self._between.before
+        if self._merges and "." in self.marks:
+            found.append(self._context(f"{before}.", " the", self.encoding.encode(f"{before}.")))
+        return found + [self._context(before, mark, self._between.before_ids) for mark in self._marks_behind]
 
     @cached_property
     def _start(self) -> list[Context]:
-        return [self._context(self._head, after, self._head_ids) for after in (" the", ":")]
+        """What stands around the first word of a body."""
+        return [self._context(self._head, after, self._head_ids) for after in (" the", *self._marks_behind)]
+
+    @cached_property
+    def _merges(self) -> bool:
+        """Whether the tokenizer may merge a word with the mark behind it, as "river." or "river,"."""
+        return not splits_between_words(self.encoding.tokenizer)
+
+    @property
+    def _marks_behind(self) -> list[str]:
+        return list(self.marks) if self._merges else []
 
     def _context(self, before: str, after: str, before_ids: list[int]) -> Context:
         """Learn what `after` is encoded as behind a word."""
