@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from kit.sets import chat, spec_of
 
-from wlgen.build.evidence import Evidence, isolates
-from wlgen.build.ready import blueprint, load_encoding
-from wlgen.text.lexicon import Lexicon
+from wlgen.build.evidence import Evidence, method_of
+from wlgen.build.ready import blueprint
 
 
 @pytest.mark.parametrize(
@@ -25,11 +24,13 @@ from wlgen.text.lexicon import Lexicon
     ],
 )
 def test_words_are_isolated_by_tokenizers_that_split_before_they_merge(name, expected):
-    assert isolates(Lexicon(load_encoding(spec_of(encoding=chat(name))), 1)) is expected
+    ready = blueprint(spec_of(encoding=chat(name)))
+    assert method_of(ready.lexicon, ready.tasks) == ("atoms" if expected else "whole")
 
 
 def test_deepseek_isolates_words():
-    assert isolates(Lexicon(load_encoding(spec_of(encoding={"name": "deepseek-v4"})), 1))
+    ready = blueprint(spec_of(encoding={"name": "deepseek-v4"}))
+    assert method_of(ready.lexicon, ready.tasks) == "atoms"
 
 
 def test_the_first_row_with_each_prefix_is_encoded_whole_and_a_few_of_each_split():

@@ -111,28 +111,7 @@ def shared(join: Join) -> bool:
 
 def method_of(lexicon: Lexicon, tasks: Sequence[Task]) -> Method:
     """Return how the rows of an encoding and tasks are proved."""
-    if not isolates(lexicon):
+    # Each atom is one token between words; where the tokenizer splits at each join it is so anywhere.
+    if not splits_between_words(lexicon.encoding.tokenizer):
         return "whole"
     return "atoms" if all(task.proved for task in tasks) else "own parts"
-
-
-def isolates(lexicon: Lexicon) -> bool:
-    """Return whether each atom is encoded alone wherever it stands.
-
-    The structure of the tokenizer must show that it splits at every join, and each atom beside a word, a mark
-    and a lead must be one piece of what it splits into.
-    """
-    tokenizer = lexicon.encoding.tokenizer
-    if not splits_between_words(tokenizer):
-        return False
-
-    def pieces(text: str) -> list[str]:
-        normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
-        return [piece for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
-
-    lead = lexicon.inner_leads.at(0)[0]
-    marks = list(lexicon.marks.values())
-    texts = [a.text for word in lexicon.words for a in (word, *marks[:1], word, word, lead)]
-    texts += [a.text for mark in marks for a in (mark, lead, mark, lexicon.words[0])]
-    alone = {text: pieces(text) for text in set(texts)}
-    return all(len(p) == 1 for p in alone.values()) and pieces("".join(texts)) == [alone[t][0] for t in texts]
