@@ -5,7 +5,9 @@ Run: lay the servers out with sglang-server/setup.sh FOLDER and start both sides
 
     WLGEN_SGLANG_PAIR="ROUTER_URL PREFILL_URL DECODE_URL" pytest -m slow tests/servers/test_sglang_pair.py
 
-WLGEN_SGLANG_PAIR_RADIX names the same three of a pair whose decode side has its radix cache on.
+WLGEN_SGLANG_PAIR_RADIX names the same three of a pair whose decode side has its radix cache on, and
+WLGEN_SGLANG_ROUTER the address of sglang-router in front of the first pair. mini_lb may stand for ROUTER_URL:
+python -m sglang_router.launch_router --pd-disaggregation --mini-lb --prefill URL PORT --decode URL.
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ import pytest
 from typer.testing import CliRunner
 
 from wlgen.cli import app
+from wlgen.errors import WlgenError
 from wlgen.server.outcome import Outcome, Wanted
 from wlgen.server.prepare import PrimedServer, prepare_set
 from wlgen.workload.opened import Workload, open_workload
 
 PAIR = os.environ.get("WLGEN_SGLANG_PAIR", "").split()
+ROUTER = os.environ.get("WLGEN_SGLANG_ROUTER", "")
 RADIX = os.environ.get("WLGEN_SGLANG_PAIR_RADIX", "").split()
 pytestmark = [
     pytest.mark.slow,
@@ -39,7 +43,7 @@ radix = pytest.mark.skipif(not RADIX, reason="WLGEN_SGLANG_PAIR_RADIX names no r
 SPEC = """
 name: {name}
 random_seed: 9
-encoding: {{name: deepseek-v4}}
+encoding: {{name: {encoding}}}
 cache: {{engine: sglang, page_size: 128}}
 dp_ranks: 2
 requests: {{body_len: 2048, output_len: 8, cached: {cached}{prefix}}}
@@ -66,9 +70,9 @@ def workload(request, tmp_path_factory) -> Workload:
     return built(tmp_path_factory.mktemp("pair"), request.param)
 
 
-def built(folder, name: str) -> Workload:
+def built(folder, name: str, *, encoding: str = "deepseek-v4") -> Workload:
     spec = folder / f"{name}.yaml"
-    spec.write_text(SPEC.format(name=name, **SETS[name]))
+    spec.write_text(SPEC.format(name=name, encoding=encoding, **SETS[name]))
     done = CliRunner().invoke(app, ["build", str(spec), "--output", str(folder)])
     assert done.exit_code == 0, done.output
     return open_workload(folder / name)
@@ -186,6 +190,18 @@ def test_the_pair_is_probed(tmp_path):
     assert done.exit_code == 0, done.output
     assert "ranks: 2, pinned" in done.output
     assert "page_size: 128" in done.output
+
+
+@plain
+@pytest.mark.skipif(not ROUTER, reason="WLGEN_SGLANG_ROUTER names no running router")
+def test_sglang_router_is_refused_for_a_chat_and_serves_a_text(tmp_path):
+    """It drops the rank on chat routes and keeps it on /v1/completions."""
+    with pytest.raises(WlgenError, match=r"pins: .*Start `wlgen route"):
+        prepared(built(tmp_path, "warm"), PAIR, ROUTER)
+    text = tmp_path / "text"
+    text.mkdir()
+    outcome = prepared(built(text, "warm", encoding="raw"), PAIR, ROUTER)
+    assert (outcome.prepared, outcome.findings) == (True, [])
 
 
 @radix
