@@ -115,7 +115,7 @@ def test_a_page_of_its_own_that_takes_ids_comes_with_its_body(engine):
 
 def test_an_engine_without_a_file_is_refused_with_those_known():
     """It was a radix tree before, in silence."""
-    with pytest.raises(WlgenError, match=r"expected a known engine: sglang, vllm, found 'trtllm'"):
+    with pytest.raises(WlgenError, match=rf"expected a known engine: {', '.join(NAMES)}, found 'trtllm'"):
         made_rule(name="x", engine="trtllm", page_size=16)
 
 

@@ -92,7 +92,12 @@ class _Form(NamedTuple):
         given: dict[str, Any] = {"page_size": quantum // 2 if self.finer else quantum}
         given |= {"hit_quantum": quantum} if self.finer else {}
         given |= {"speculative": True} if self.speculative else {}
-        yield from (rule_kind(engine, **given) for engine in self.engines)
+        for engine in self.engines:
+            if engine in registry.names(cache_rules):
+                yield rule_kind(engine, **given)
+                continue
+            whole = _plain_rule(engine, quantum, speculative=self.speculative, finer=self.finer)
+            yield RuleKind(rule=whole, content={"engine": engine, **given})
 
 
 def _plain_rule(engine: str, quantum: int, *, speculative: bool, finer: bool) -> CacheRule:
