@@ -19,8 +19,9 @@ BUFFER = 1 << 18  # bytes that are hashed and written together; a larger part is
 class HashedFile:
     """A file that is hashed while it is written. A failure is a WlgenError that names it.
 
-    The bytes are hashed and written by the thread that makes them: a thread of its own for that took as long
-    (a set of 100,000 rows of 2048 tokens, 16 ranks, two cores).
+    The thread that makes the bytes hashes and writes them too. With a second thread for that, a build of
+    10,000 rows of 2048 tokens took 3.3 s of processor time, without it 3.0 s (the least of four runs each, by
+    turns).
     """
 
     def __init__(self, path: Path) -> None:
