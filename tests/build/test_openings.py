@@ -16,6 +16,7 @@ from wlgen.build.ready import blueprint, load_encoding
 from wlgen.errors import WlgenError
 from wlgen.plan.rows import Segment
 from wlgen.plan.solve import solve
+from wlgen.spec import file as spec_file
 from wlgen.text.lexicon import Lexicon
 from wlgen.workload.opened import open_workload
 
@@ -90,7 +91,7 @@ def test_verify_takes_no_more_such_rows_than_the_manifest_says(tmp_path):
     path = workload.folder / "manifest.json"
     content = orjson.loads(path.read_bytes())
     content["proof"]["rows_that_share_a_lead"] = 3
-    path.write_bytes(orjson.dumps(content))
+    path.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     findings = verify(open_workload(workload.folder), full=True).findings
     assert {finding.promise for finding in findings} == {"shared_len"}
 
@@ -121,3 +122,34 @@ def test_a_plan_of_many_rows_is_judged_without_composing_them():
     spec = spec_of(encoding=raw("bert"), formal={"total": 20000}, task="words", body_len=64)
     lexicon = Lexicon(load_encoding(spec), 1)
     assert 18000 < crowded_rows(solve(spec, framed(0, 0), lambda *_: 2), lexicon) < 20000
+
+
+@pytest.mark.parametrize(
+    ("changes", "splits"),
+    [
+        ({"rounds": 9}, {"formal": {"total": 640}}),
+        ({"rounds": 3}, {"formal": {"total": 9000}}),
+        ({}, {"formal": {"total": 640}, "check": {"per_rank": 100}}),
+        ({"rounds": 12, "cache": {"rule": "sglang-dsv4-npu"}}, {"formal": {"total": 640}}),
+    ],
+    ids=["640 rows in 9 rounds", "9000 rows in 3", "1600 checks", "12 rounds of a hybrid"],
+)
+def test_nothing_crowds_while_there_are_as_many_first_tokens_as_rows(changes, splits):
+    """DeepSeek-V4 has 36,977 first tokens, more than any of these sets has rows behind its prefix."""
+    content = {
+        "name": "many",
+        "random_seed": 7,
+        "encoding": {"name": "deepseek-v4"},
+        "cache": {"rule": "sglang", "page_size": 1},
+        "dp_ranks": 16,
+        "requests": {
+            "body_len": 8192,
+            "output_len": 8,
+            "cached": {"min_ratio": 0.5},
+            "task": {"name": "words"},
+        },
+        "splits": splits,
+    } | changes
+    ready = blueprint(spec_file.from_content(content, "spec"))
+    assert ready.crowded == 0
+    assert ready.plan.numbering == 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kit.sets import framed, spec_of
 
-from wlgen.plan.rows import Plan, RowPlan, sibling
+from wlgen.plan.rows import Plan, RowPlan
 from wlgen.plan.solve import solve
 from wlgen.workload.splits import SPLITS
 
@@ -177,23 +177,6 @@ def test_streams_that_begin_at_one_point_have_ordinals_of_their_own(shared_by, c
         for segment in row.messages[0].segments:
             assert begun.setdefault((path, segment.ordinal), segment.stream) == segment.stream
             path = segment.stream
-
-
-def test_rounds_and_kinds_never_have_the_same_place():
-    found = [
-        sibling(kind, place, round_)
-        for kind in ("formal", "check")
-        for place, round_ in product(range(40), range(12))
-    ]
-    found += [sibling(kind, place, 0) for kind in ("branch", "seed") for place in range(200)]
-    assert len(set(found)) == len(found)
-
-
-def test_the_first_round_of_formal_rows_counts_up_and_all_else_down():
-    """So the two sides meet only when every first token is in use."""
-    assert [sibling("formal", place, 0) for place in range(5)] == [0, 1, 2, 3, 4]
-    others = [("formal", 1), ("formal", 5), ("check", 0), ("check", 3), ("seed", 0), ("branch", 0)]
-    assert all(sibling(kind, place, round_) < 0 for kind, round_ in others for place in range(50))
 
 
 def test_a_later_round_has_fresh_rows_over_the_same_prefix():

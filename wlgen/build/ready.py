@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wlgen import encodings, registry, tasks
 from wlgen.build.compose import Composer
 from wlgen.build.openings import crowded_rows
 from wlgen.encodings import Encoding
+from wlgen.errors import WlgenError
 from wlgen.plan.rows import LEAD, Plan
 from wlgen.plan.solve import solve
 from wlgen.spec.model import Spec
@@ -46,8 +47,32 @@ def blueprint(spec: Spec, encoding: Encoding | None = None) -> Blueprint:
     lexicon = Lexicon(encoding, spec.random_seed)
     made = tuple(_task(spec, number, lexicon) for number in range(len(spec.requests)))
     plan = solve(spec, encoding, lambda number, output_len: LEAD + made[number].least_own(output_len))
-    crowded = crowded_rows(plan, lexicon)
+    plan, crowded = _numbered(plan, lexicon)
     return Blueprint(spec=spec, encoding=encoding, lexicon=lexicon, tasks=made, plan=plan, crowded=crowded)
+
+
+def _numbered(plan: Plan, lexicon: Lexicon) -> tuple[Plan, int]:
+    """Return the plan, numbered densely where its lanes run out and only there, and how many rows crowd.
+
+    WlgenError where even a dense numbering cannot tell all rows apart.
+    """
+    failure = None
+    try:
+        crowded = crowded_rows(plan, lexicon)
+    except WlgenError as found:
+        crowded, failure = 1, found
+    if not crowded:
+        return plan, 0
+    closer = replace(plan, source=plan.source.densely())
+    try:
+        left = crowded_rows(closer, lexicon)
+    except WlgenError:
+        left = crowded
+    if left == 0 or (failure and left < crowded):
+        return closer, left
+    if failure:
+        raise failure
+    return plan, crowded
 
 
 def _task(spec: Spec, number: int, lexicon: Lexicon) -> Task:

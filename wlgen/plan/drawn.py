@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import NamedTuple
 
 from wlgen import streams
 from wlgen.encodings import Framing
 from wlgen.plan.conversation import Conversation
+from wlgen.plan.ordinals import Numbering
 from wlgen.plan.predict import Predictor
+from wlgen.plan.priming import Primed, proved, seeded
 from wlgen.plan.request_class import RequestClass
-from wlgen.plan.rows import MessagePlan, RowPlan, Segment, row_id, sibling
-from wlgen.plan.table import Node, Path, Table, tabulate
+from wlgen.plan.rows import MessagePlan, RowPlan, Segment, row_id
+from wlgen.plan.table import Path, Table, tabulate
 from wlgen.spec.arrivals import timestamps
 from wlgen.spec.model import Spec
 from wlgen.workload.splits import SPLITS, Split
-
-
-class _Primed(NamedTuple):
-    """A prefix on a rank: where its rows leave it, and the first of its deepest rows."""
-
-    path: Path
-    shared_len: int
-    row: int
 
 
 class Population:
@@ -35,10 +28,13 @@ class Population:
         spec: Spec,
         classes: tuple[RequestClass, ...],
         frame: Callable[[tuple[str, ...]], Framing],
+        *,
+        dense: bool = False,
     ) -> None:
         self._spec = spec
         self.classes = classes
         self._frame = frame
+        self._dense = dense
         self._prefixes: dict[tuple[Path, int], Segment] = {}
         self._names: dict[Path, str] = {}
 
@@ -138,54 +134,38 @@ class Population:
 
     def ordinals(self) -> tuple[int, int]:
         """Return bounds of every segment's ordinal, the least and the greatest."""
-        formal = max(self.table.number, default=0)
-        turns = max(self._per_rank(Split.SEED), self._per_rank(Split.CHECK))
-        extra = turns * len(self.classes) * self._spec.dp_ranks
-        branch = (1 + max(max(path[1:], default=0) for path in self.table.paths)) * len(self.classes)
-        places = (("formal", formal), ("seed", extra), ("check", extra), ("branch", branch))
-        found = [sibling(k, p, round_) for k, p in places for round_ in range(self._spec.rounds)]
-        return min(found), max(found)
-
-    def _primed(self, split: Split, rank: int) -> list[_Primed]:
-        """Return the prefixes that a rank's seeds prime, or its checks prove.
-
-        Seeds: the deepest of each chain covers those that leave it earlier, but each depth is primed under a
-        rule that keeps state only where a prompt ends, and of a system message, which ends in framing.
-        Checks: one for each prefix of a row, as far as its rows follow it.
-        """
-        cache = self._primed_of
-        if (split, rank) not in cache:
-            cache[split, rank] = self._find_primed(split, rank)
-        return cache[split, rank]
+        most = int(max(self.table.number, default=0))
+        return self.numbering.least(most), most
 
     @cached_property
-    def _primed_of(self) -> dict[tuple[Split, int], list[_Primed]]:
-        return {}
+    def numbering(self) -> Numbering:
+        """How streams are numbered, from the spec alone, so that growth moves nothing."""
+        ranks, classes = self._spec.dp_ranks, len(self.classes)
+        sizes = {"all": 1, "rank": ranks}
+        counts = [sizes.get(level.shared_by, level.groups or 1) for of in self.classes for level in of.levels]
+        return Numbering(
+            rounds=self._spec.rounds,
+            branches=max(counts, default=0) * classes,
+            seeds=self._per_rank(Split.SEED) * classes * ranks,
+            checks=self._per_rank(Split.CHECK) * classes * ranks,
+            dense=self._dense,
+        )
 
-    def _find_primed(self, split: Split, rank: int) -> list[_Primed]:
-        table = self.table
-        leaves: dict[Path, _Primed] = {}
-        ends: dict[Node, _Primed] = {}
-        longest: dict[Path, _Primed] = {}
-        # A rank without rows is ready for more of them. In the order of first rows, so that growth only adds.
-        for n in sorted(table.orders[rank] or table.orders[0], key=table.place.__getitem__):
-            path, (end, shared_len) = table.paths[n], table.nodes[n]
-            _deepen(leaves, path, _Primed(path, int(table.shared_len[n]), n))
-            if end:
-                ends.setdefault((end, shared_len), _Primed(end, shared_len, n))
-                _deepen(longest, end, _Primed(end, shared_len, n))
-        if not split.primes:
-            proved: dict[tuple[int, Node], _Primed] = {}
-            for path, primed in leaves.items():  # of two that leave a prefix above their own, one proves it
-                proved.setdefault((path[0], table.nodes[primed.row]), primed)
-            return list(proved.values())
-        if self._spec.cache.hybrid:
-            return list(ends.values())
-        covered = {end[:depth] for end in longest for depth in range(1, len(end))}
-        whole = {end for end in longest if self.classes[end[0]].in_system}
-        return [primed for end, primed in longest.items() if end not in covered | whole] + [
-            primed for (end, _), primed in ends.items() if end in whole
-        ]
+    def densely(self) -> Population:
+        """Return the same rows, whose seeds and checks leave no first token unused."""
+        return Population(self._spec, self.classes, self._frame, dense=True)
+
+    def _primed(self, split: Split, rank: int) -> list[Primed]:
+        """Return the prefixes that a rank's seeds prime, or its checks prove."""
+        held = self._primed_of
+        if (split, rank) not in held:
+            find = seeded if split.primes else proved
+            held[split, rank] = find(self.table, rank, self.classes)
+        return held[split, rank]
+
+    @cached_property
+    def _primed_of(self) -> dict[tuple[Split, int], list[Primed]]:
+        return {}
 
     def _formal(self, n: int, round_: int) -> RowPlan:
         """Return a formal row."""
@@ -205,7 +185,7 @@ class Population:
         body_len, shared_len = int(table.body_len[n]), int(table.shared_len[n])
         own = Segment(
             stream=streams.row(Split.FORMAL, rank, index, round_),
-            ordinal=sibling("formal", table.number[n], round_),
+            ordinal=self.numbering.formal(int(table.number[n]), round_),
             tokens=of.own_len(body_len, shared_len),
             kind="own",
         )
@@ -265,7 +245,7 @@ class Population:
                 found[n] = plain.send(row), recorded.send(row, session.assistant_len if session else 0)
         return [found[n] for n in range(len(found))]
 
-    def _check(self, primed: _Primed, turn: int, index: int, rank: int, round_: int) -> RowPlan:
+    def _check(self, primed: Primed, turn: int, index: int, rank: int, round_: int) -> RowPlan:
         """Return a check: the formal row that is deepest in its prefix, with a text of its own."""
         formal = self._first_turn(primed.row, round_)
         of = self.classes[primed.path[0]]
@@ -273,7 +253,7 @@ class Population:
         body_len = int(self.table.body_len[primed.row])
         own = Segment(
             stream=streams.row(Split.CHECK, rank, index, round_),
-            ordinal=sibling("check", number, round_),
+            ordinal=self.numbering.check(number, round_),
             tokens=of.own_len(body_len, primed.shared_len),
             kind="own",
         )
@@ -292,7 +272,7 @@ class Population:
             timestamp_ms=None,
         )
 
-    def _seed(self, primed: _Primed, turn: int, index: int, rank: int, round_: int) -> RowPlan:
+    def _seed(self, primed: Primed, turn: int, index: int, rank: int, round_: int) -> RowPlan:
         """Return a seed: the prefix and just enough behind it, or a prompt of the class's full length."""
         seed, of = self._spec.splits.seed, self.classes[primed.path[0]]
         full = seed is not None and seed.shape == "full"
@@ -302,7 +282,7 @@ class Population:
         number = (turn * len(self.classes) + of.number) * self._spec.dp_ranks + rank
         own = Segment(
             stream=streams.row(Split.SEED, rank, index, round_),
-            ordinal=sibling("seed", number, round_),
+            ordinal=self.numbering.seed(number),
             tokens=of.own_len(prompt_len - of.framing.tokens, primed.shared_len),
             kind="own",
         )
@@ -352,7 +332,7 @@ class Population:
         first = groups[0] * len(self.classes) + of.number
         return Segment(
             stream=streams.prefix(of.name, groups),
-            ordinal=sibling("branch", groups[-1] if len(groups) > 1 else first, 0),
+            ordinal=self.numbering.branch(groups[-1] if len(groups) > 1 else first),
             tokens=tokens,
             kind="prefix",
         )
@@ -368,9 +348,3 @@ class Population:
         letters = {"all": "all", "rank": "r{:02d}", "group": "g{:04d}"}
         names = [letters[level.shared_by].format(g) for level, g in zip(of.levels, path[1:], strict=False)]
         return "/".join(([of.name] if of.name else []) + (names or ["none"]))
-
-
-def _deepen(held: dict[Path, _Primed], path: Path, primed: _Primed) -> None:
-    """Keep the first of a path's deepest rows."""
-    if path not in held or held[path].shared_len < primed.shared_len:
-        held[path] = primed

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from wlgen.encodings import Framing
+from wlgen.plan.ordinals import NUMBERING, Numbering
 from wlgen.spec.model import Spec
 from wlgen.streams import Coordinates
 from wlgen.workload.bounds import Bound
@@ -113,6 +114,15 @@ class RowSource(Protocol):
         """
         ...
 
+    @property
+    def numbering(self) -> Numbering:
+        """How streams are numbered."""
+        ...
+
+    def densely(self) -> RowSource:
+        """Return the same rows, whose seeds and checks leave no first token unused."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -136,6 +146,11 @@ class Plan:
         """Yield a split's rows on one rank in one round, in the order of their file."""
         return self.source.rows(BY_NAME[split], rank, round_)
 
+    @property
+    def numbering(self) -> int | None:
+        """What the manifest says of the numbering; None for a set of one round in lanes, as all once were."""
+        return NUMBERING if self.spec.rounds > 1 or self.source.numbering.dense else None
+
     def files(self) -> Iterator[File]:
         """Return (split, rank, round) of each file in the order in which they are sent."""
         parts = in_order(range(self.spec.rounds))
@@ -150,24 +165,3 @@ class Plan:
 def row_id(split: str, rank: int, index: int, round_: int) -> str:
     """Return a row's id, unique in the workload."""
     return f"{split}-r{rank:02d}-{index:06d}" + (f"-k{round_}" if round_ else "")
-
-
-def sibling(kind: str, place: int, round_: int) -> int:
-    """Return the ordinal of a stream among those that begin at the same point.
-
-    It depends on nothing that may grow (counts, rounds): formal rows of round 0 count up from the front,
-    all others down from the back, where later rounds of formal rows have every other place.
-    """
-    if kind == "formal":
-        return place if round_ == 0 else -1 - 2 * _spread(place, round_ - 1)
-    lane = ("branch", "seed", "check").index(kind)
-    return -1 - (2 * (3 * (_spread(place, round_) if kind == "check" else place) + lane) + 1)
-
-
-def _spread(place: int, round_: int) -> int:
-    """Map (place, round) one to one to the counting numbers: three rounds a level, a quarter of it each."""
-    level, lane = divmod(round_, 3)
-    spread = 4 * place + lane
-    for _ in range(level):
-        spread = 4 * spread + 3
-    return spread

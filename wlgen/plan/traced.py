@@ -23,8 +23,9 @@ from wlgen import streams
 from wlgen.encodings import Framing
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.pages import ceil_to
+from wlgen.plan.ordinals import Numbering
 from wlgen.plan.predict import Predictor
-from wlgen.plan.rows import MessagePlan, RowPlan, Segment, row_id, sibling
+from wlgen.plan.rows import MessagePlan, RowPlan, Segment, row_id
 from wlgen.spec.inputs import own_name
 from wlgen.spec.model import Spec, Trace
 from wlgen.strict.model import Strict
@@ -88,8 +89,16 @@ class TraceRows:
     def ordinals(self) -> tuple[int, int]:
         """Return bounds of every segment's ordinal, the least and the greatest."""
         most = max((place for line in self.lines for place in line.places), default=0)
-        found = [sibling("formal", most, round_) for round_ in range(self._spec.rounds)]
-        return min(0, *found), max(found)
+        return self.numbering.least(most), most
+
+    @cached_property
+    def numbering(self) -> Numbering:
+        """How streams are numbered: a trace has neither seeds nor checks."""
+        return Numbering(rounds=self._spec.rounds)
+
+    def densely(self) -> TraceRows:
+        """Return these very rows: no lane takes a first token from them."""
+        return self
 
     def promises(self) -> Promises:
         """Return the promises: no bound, and what each row finds of the rows before it."""
@@ -128,7 +137,7 @@ class TraceRows:
         for number, (block, place) in enumerate(zip(line.blocks, line.places, strict=True)):
             start, end = max(head, number * size), min(stop, (number + 1) * size)
             if end > start:
-                ordinal = sibling("formal", place, round_)
+                ordinal = self.numbering.formal(place, round_)
                 segments.append(
                     Segment(
                         stream=streams.block(block, round_), ordinal=ordinal, tokens=end - start, kind="block"

@@ -32,7 +32,7 @@ from wlgen.workload.rows import Finding, Row, parse_row, row_file
 from wlgen.workload.safe_text import Hygiene
 
 Ids = NDArray[np.uint32]
-FIRST_TOKENS = 64  # a set with fewer rows has a first token for each, so none may share one
+ONE_IN = 64  # tokens of a vocabulary at most for one that can begin a row
 
 
 def verify_encoded(
@@ -72,7 +72,8 @@ class _Rows:
         self._hygiene = Hygiene(encoding)
         self._findings = findings
         crowded = workload.manifest.proof.get("rows_that_share_a_lead")
-        enough = sum(file.rows for file in workload.manifest.files) >= FIRST_TOKENS
+        rows = sum(file.rows for file in workload.manifest.files)
+        enough = rows * ONE_IN >= encoding.tokenizer.get_vocab_size()  # with fewer, none may begin alike
         rule = plan.spec.cache
         self._sharing = Sharing(
             crowded if enough and isinstance(crowded, int) else 0,

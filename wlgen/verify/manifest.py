@@ -37,7 +37,7 @@ def check_manifest(workload: Workload, plan: Plan, encoding: Encoding) -> Iterat
         if expected != got:
             yield _of_manifest(promise, str(expected), str(got))
     yield from _check_files(workload, plan)
-    yield from _check_proof(workload)
+    yield from _check_proof(workload, plan)
 
 
 def _of_manifest(promise: str, expected: str, got: str) -> Finding:
@@ -91,9 +91,9 @@ def _check_files(workload: Workload, plan: Plan) -> Iterator[Finding]:
             yield Finding(id=proof.path, promise="sha256", expected=proof.sha256, got=found)
 
 
-def _check_proof(workload: Workload) -> Iterator[Finding]:
+def _check_proof(workload: Workload, plan: Plan) -> Iterator[Finding]:
     """Yield where the proof lacks a key or states a number that no set of this plan can have."""
-    proof, rows = workload.manifest.proof, sum(file.rows for file in workload.manifest.files)
+    proof, rows = workload.manifest.proof, sum(plan.count(*file) for file in plan.files())
     keys = {"method", *COUNTS} | ({"content_sha256"} & set(proof))
     if set(proof) != keys:
         yield _of_manifest("proof", f"the keys {', '.join(sorted(keys))}", ", ".join(sorted(proof)) or "none")
@@ -104,5 +104,5 @@ def _check_proof(workload: Workload) -> Iterator[Finding]:
         count: Any = proof[key]
         most = rows if key in ("whole_rows", "rows_that_share_a_lead") else None
         if type(count) is not int or count < 0 or (most is not None and count > most):
-            expected = "a count" if most is None else f"a count from 0 to {most}, the rows of the set"
+            expected = "a count" if most is None else f"a count from 0 to {most}, the rows of the whole plan"
             yield _of_manifest(f"proof {key}", expected, repr(count))

@@ -62,7 +62,8 @@ class Sharing:
         first = ids[at : at + 2].tolist()
         seen = self._begun[node]
         one, other = seen.setdefault(tuple(first[:1]), (segment.stream, row.id))
-        two, _ = seen.setdefault(tuple(first), (segment.stream, row.id))
+        # A seed's own part may be one token: it ends where the other row goes on, which is a difference too.
+        two, _ = seen.setdefault((*first, -1), (segment.stream, row.id))
         if one == segment.stream:
             return None
         moves = self._hit(at, row) != self._hit(at + 1, row)

@@ -42,6 +42,7 @@ class Manifest:
     [..]}}.
     ranks: those whose files are here; a build of some ranks alone has not all. proof: how exactness was
     proved. rounds: those that are here, None for a spec of one round; splits counts the rows of one.
+    numbering: 2 where first tokens are dealt to later rounds, or to a crowded round, without gaps.
     """
 
     format: str
@@ -56,6 +57,7 @@ class Manifest:
     files: tuple[FileProof, ...]
     proof: Mapping[str, Any]
     rounds: Sequence[int] | None = None
+    numbering: int | None = None
 
     @property
     def dp_ranks(self) -> int:
