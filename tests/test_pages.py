@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wlgen.pages import ceil_to, floor_to, least_tokens, percent
+from wlgen.pages import ceil_to, floor_to, least_tokens, percent, percent_of
 
 tokens = st.integers(0, 2**40)
 quanta = st.integers(1, 2**20)
@@ -63,3 +63,21 @@ def test_a_percentage_is_within_its_last_digit_and_never_reaches_a_whole_number_
     true = Fraction(100 * part, whole)
     assert abs(shown - true) < Fraction(1, 10_000)
     assert shown // 1 == true // 1
+
+
+def test_no_printed_ratio_reaches_a_bound_that_the_exact_one_misses():
+    assert percent(899_999_999, 10**9) == "89.9999 %"
+    assert percent(904_999_999, 10**9) == "90.4999 %"
+    assert percent(117_888, 131_076) == "89.9387 %"
+    assert percent(117_888, 131_076, Fraction(899_387, 10**6)) == "89.9386 %"
+    assert percent(118_784, 131_076, Fraction(9, 10)) == "90.6222 %"
+    assert percent_of(0.29) == "29.0000 %"
+    assert percent_of(0.89999999, 0.9) == "89.9999 %"
+    assert percent_of(0.9, 0.9) == "90.0000 %"
+
+
+@given(st.integers(1, 10**7), st.integers(0, 10**6).map(lambda n: Fraction(n, 10**6)), st.data())
+def test_a_printed_ratio_and_its_bound_stand_as_the_exact_ones_do(whole, bound, drawn):
+    part = drawn.draw(st.integers(0, whole))
+    shown = Fraction(percent(part, whole, bound).removesuffix(" %")) / 100
+    assert (shown >= bound) == (Fraction(part, whole) >= bound)

@@ -22,9 +22,22 @@ def least_tokens(ratio: Fraction, prompt_len: int) -> int:
     return -(-ratio.numerator * prompt_len // ratio.denominator)
 
 
-def percent(part: int, whole: int) -> str:
-    """Return part/whole as a percentage with four decimals. 89.99999 reads 89.9999: it must not read 90."""
-    parts, exact = part * 1_000_000, part * 1_000_000 // whole
-    nearest = (2 * parts + whole) // (2 * whole)
-    shown = exact if nearest // 10_000 > exact // 10_000 else nearest
+def percent(part: int, whole: int, bound: Fraction | float | None = None) -> str:
+    """Return part/whole as a percentage with four decimals, which never reaches a bound that it misses.
+
+    117888 of 131076 reads 89.9387 %. 899999999 of 1000000000 reads 89.9999 %, not 90.0000 %: a ratio is not
+    rounded up to a figure with fewer decimals, such as a bound has. bound: the ratio that part/whole is held
+    to, where the caller knows it.
+    """
+    exact, nearest = part * 1_000_000 // whole, (2 * part * 1_000_000 + whole) // (2 * whole)
+    round_figure = nearest > exact and nearest % 10 == 0
+    asked = None if bound is None else Fraction(str(bound))
+    reaches = asked is not None and part < asked * whole and nearest >= asked * 1_000_000
+    shown = exact if round_figure or reaches else nearest
     return f"{shown // 10_000}.{shown % 10_000:04d} %"
+
+
+def percent_of(ratio: float, bound: Fraction | float | None = None) -> str:
+    """Return a ratio as `percent` does; 0.29 is 29 hundredths here, not the nearest binary fraction."""
+    exact = Fraction(str(ratio))
+    return percent(exact.numerator, exact.denominator, bound)

@@ -7,6 +7,7 @@ import json
 import shlex
 
 from wlgen.audit.findings import MEANING
+from wlgen.pages import percent_of
 from wlgen.server.outcome import Cost, Outcome, Wanted
 from wlgen.workload.opened import Workload
 
@@ -56,7 +57,8 @@ def verdict(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
         return f"NOTHING TO PREPARE{unproved}: the set has no seeds and no checks; {emptied}."
     if wanted.only is not None:
         return f"{wanted.only}s alone{unproved}, as --only says: nothing formal was sent."
-    ratio = f"at least {workload.manifest.promises.per_request_min:.4%} of each prompt cached"
+    promises = workload.manifest.promises
+    ratio = f"at least {percent_of(promises.per_request_min, promises.configured)} of each prompt cached"
     return f"PREPARED{unproved}: every check kept its promises ({ratio}). Nothing formal was sent."
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from wlgen.build.outline import outline
 from wlgen.build.ready import Blueprint
+from wlgen.pages import percent_of
 from wlgen.plan.refusals import in_pages
 
 PICTURE = 72  # characters
@@ -20,6 +21,7 @@ def lines(ready: Blueprint, in_flight: int = 0) -> list[str]:
     shared, cached = said["shared_len"], said["cached_len"]
     warm = not isinstance(shared, int) or shared > framing["head"]
     end, ends = "least" if warm else "most", f"{framing['head']} + {framing['tail']}"
+    bound = promises["configured"]
     return [
         f"{said['name']}: {ready.spec.dp_ranks} ranks, rule {rule.name}, page {rule.page_size}, "
         f"hit quantum {rule.hit_quantum}"
@@ -35,9 +37,9 @@ def lines(ready: Blueprint, in_flight: int = 0) -> list[str]:
         *_arrivals(said["arrivals"]),
         *_crowd(said["rows_that_share_a_lead"]),
         "promises",
-        f"  configured      {promises['configured'] * 100:.4f} %",
-        f"  aggregate       {promises['aggregate'] * 100:.4f} %",
-        f"  each request    {promises['per_request_min'] * 100:.4f} % at {end}",
+        f"  configured      {percent_of(bound)}",
+        f"  aggregate       {percent_of(promises['aggregate'], bound)}{_below(said, ready)}",
+        f"  each request    {percent_of(promises['per_request_min'], bound)} at {end}",
         *_tree(said["tree"]),
         *_trajectory(said["trajectory"], in_flight),
         f"to write about {said['bytes'] / 1e6:.1f} MB",
@@ -94,12 +96,22 @@ def _tree(nodes: list[dict[str, Any]]) -> list[str]:
     return ["prefixes", *shown, *more]
 
 
+def _below(said: dict[str, Any], ready: Blueprint) -> str:
+    """Say that an aggregate asked for is not reached, and why."""
+    classes, promises = ready.spec.requests, said["promises"]
+    if len(classes) > 1 or classes[0].cached.aggregate is None:
+        return ""
+    if promises["aggregate"] >= promises["configured"]:
+        return ""
+    return ", below what is asked: one hit quantum more is above the tolerance, or no prefix has it"
+
+
 def _trajectory(points: list[dict[str, Any]], in_flight: int) -> list[str]:
     """Draw the hit ratio in the order sent."""
     if not points:
         return []
     bars = [
-        f"  rows {p['rows'][0]:>5} to {p['rows'][1]:>5} of a rank  {p['cached_ratio'] * 100:8.4f} %  "
+        f"  rows {p['rows'][0]:>5} to {p['rows'][1]:>5} of a rank  {percent_of(p['cached_ratio']):>10}  "
         + "#" * round(BAR * p["cached_ratio"])
         for p in points
     ]

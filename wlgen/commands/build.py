@@ -34,6 +34,7 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
     """Build the seed, check and formal files of a spec, proved token by token."""
     from wlgen.build import build
     from wlgen.commands._progress import rows_bar
+    from wlgen.pages import percent_of
     from wlgen.spec import file as spec_file
 
     with rows_bar(quiet=quiet or as_json) as progress:
@@ -62,6 +63,7 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
         typer.echo(f"{folder}{part}: {state}; {rows} rows for {ranks} ranks")
         promises = manifest.promises
         typer.echo(
-            f"cached: configured {promises.configured:.4%}, aggregate {promises.aggregate:.4%}, "
-            f"least of any request {promises.per_request_min:.4%}"
+            f"cached: configured {percent_of(promises.configured)}, "
+            f"aggregate {percent_of(promises.aggregate, promises.configured)}, "
+            f"least of any request {percent_of(promises.per_request_min, promises.configured)}"
         )

@@ -9,7 +9,7 @@ from fractions import Fraction
 from wlgen.audit.findings import MEANING, NOT_OBSERVED
 from wlgen.audit.model import Audit, CachedRatio, RowOutcome, Summary
 from wlgen.audit.run_figures import MEMBERS_FLOOR, SECONDS_FLOOR, Figures, Spread
-from wlgen.pages import percent
+from wlgen.pages import percent, percent_of
 from wlgen.workload.bounds import UNBOUNDED, Bound
 from wlgen.workload.rows import Finding
 
@@ -120,8 +120,7 @@ def shown(ratio: CachedRatio | None) -> str:
 
 def shown_ratio(ratio: float) -> str:
     """Return a ratio of the manifest as a percentage."""
-    exact = Fraction(str(ratio))
-    return percent(exact.numerator, exact.denominator)
+    return percent_of(ratio)
 
 
 def by_promise(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
