@@ -100,12 +100,22 @@ def assert_whole(task: corpus.Corpus, encoding: Encoding, shared: Chunk, own: Ch
     ("text", "prefix"),
     [("chinese", {"min_ratio": 0.5}), ("both", {"min_ratio": 0.5}), ("both", {"max_tokens": 0})],
 )
-def test_sets_of_the_deepseek_tokenizer_keep_every_promise(text, prefix, tmp_path):
+def test_sets_of_the_deepseek_tokenizer_keep_every_promise(text, prefix, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the first level of verify finds the corpus
     (tmp_path / "a.txt").write_text(TEXTS[text], encoding="utf-8")
     spec = spec_in(tmp_path, {"files": "a.txt"}, encoding={"name": "deepseek-v4"}, cached=prefix)
     workload = build(spec, tmp_path / "out").workload
     assert oracle.broken_promises(workload.folder) == []
     assert verify(workload, full=True).findings == verify(workload, full=False).findings == []
+
+
+def test_a_set_whose_corpus_is_elsewhere_is_composed_nowhere_and_encoded_anywhere(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXTS["both"], encoding="utf-8")
+    spec = spec_in(tmp_path, {"files": "a.txt"}, encoding={"name": "deepseek-v4"})
+    workload = build(spec, tmp_path / "out").workload
+    with pytest.raises(WlgenError, match="`wlgen verify --full` needs the set alone"):
+        verify(workload, full=False)
+    assert verify(workload, full=True).findings == []
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from wlgen.build.build import evidence_of, manifest, proof_of
 from wlgen.build.evidence import method_of
 from wlgen.build.ready import blueprint
 from wlgen.build.store import manifest_bytes, row_line
+from wlgen.errors import WlgenError
 from wlgen.plan.rows import File, RowPlan
 from wlgen.spec import file as spec_file
 from wlgen.workload.manifest import MANIFEST
@@ -18,6 +20,10 @@ from wlgen.workload.opened import Workload
 from wlgen.workload.rows import row_file
 
 Ids = NDArray[np.uint32]
+_REMEDY = (
+    "To compose a set again, its tokenizer and texts must be where its spec says, seen from the current "
+    "folder; `wlgen verify --full` needs the set alone."
+)
 
 
 class Recomposed:
@@ -28,7 +34,11 @@ class Recomposed:
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
-        ready = blueprint(spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST)))
+        try:
+            ready = blueprint(spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST)))
+        except WlgenError as failure:
+            problems = (replace(p, remedy=f"{p.remedy} {_REMEDY}".strip()) for p in failure.problems)
+            raise WlgenError(*problems) from failure
         self._ready = ready
         self._composer = ready.composer()
         self.plan = ready.plan
