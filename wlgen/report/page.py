@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from html import escape
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from wlgen.audit.findings import MEANING
 from wlgen.audit.model import Audit, Summary, timed_split
@@ -14,6 +15,7 @@ from wlgen.plan.tree import Tree, joined
 from wlgen.report.charts import by_rank, distribution
 from wlgen.report.sharing import trajectory, tree_picture
 from wlgen.report.style import STYLE
+from wlgen.report.template import PAGE
 from wlgen.report.timeline import timeline
 from wlgen.report.words import (
     CLASS_NAMES,
@@ -22,6 +24,7 @@ from wlgen.report.words import (
     WINDOWS,
     by_promise,
     class_cells,
+    counted,
     headline,
     lowest_ranks,
     promises,
@@ -31,11 +34,12 @@ from wlgen.report.words import (
     spreads,
     verdict,
 )
-from wlgen.workload.rows import Finding
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 EXAMPLES = 5  # findings shown of each broken promise
 FOLDED = 200  # more of them behind a fold
-CELL = 40  # characters that stand in one line of a table
 LISTED = 12  # prefixes, more behind a fold
 RANKS = 64  # in the table, the lowest where there are more
 
@@ -58,134 +62,92 @@ def write_page(audit: Audit, path: Path, tree: Tree) -> None:
 
 def page(audit: Audit, tree: Tree | None = None) -> str:
     """Return the whole page as HTML."""
-    title = escape(f"Audit of {audit.name}")
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{STYLE}</style>"
+    from markupsafe import Markup  # noqa: PLC0415 (only a page needs it)
+
+    ranks = lowest_ranks(audit.by_rank, RANKS)
+    fewer = len(ranks) < len(audit.by_rank)
+    return _template().render(
+        audit=audit,
+        style=Markup(STYLE),  # noqa: S704 (our own)
+        kind="unread" if audit.problems else "broken" if audit.findings else "kept",
+        verdict=verdict(audit),
+        tiles=list(_tiles(audit)),
+        recorded=recorded(audit),
+        class_names=CLASS_NAMES,
+        classes=class_cells(audit),
+        broken=list(_broken(audit)),
+        by_rank=Markup(by_rank(audit)),  # noqa: S704 (the pictures escape their own words)
+        distribution=Markup(distribution(audit)),  # noqa: S704
+        trajectory=Markup(trajectory(audit)),  # noqa: S704
+        prefixes=_prefixes(tree or Tree(())),
+        summaries=[_summary(summary) for summary in (*audit.by_split, *ranks)],
+        lowest=f" The {len(ranks)} lowest of {len(audit.by_rank)} ranks." if fewer else "",
+        worst=list(_worst(audit)),
+        timed=timed_split(audit.splits),
+        timeline=Markup(timeline(audit)),  # noqa: S704
+        windows=[_window(window) for window in audit.windows],
     )
-    body = "\n".join(_body(audit, title, tree or Tree(())))
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
-def _body(audit: Audit, title: str, tree: Tree) -> Iterator[str]:
-    kind = "unread" if audit.problems else "broken" if audit.findings else "kept"
-    yield f"<h1>{title}</h1>"
-    yield f'<div class="verdict {kind}">{escape(_sentence(verdict(audit)))}</div>'
-    yield from _tiles(audit)
-    if audit.assumed_zero:
-        yield f"<p>{audit.assumed_zero} rows without the figure are taken as 0, as the auditor vouched.</p>"
-    if said := recorded(audit):
-        yield f"<p>{escape(_sentence(said))}</p>"
-    if lines := class_cells(audit):
-        yield _table(CLASS_NAMES, lines)
-    if audit.problems:
-        yield "<h2>Could not be read</h2>"
-        yield from (f"<p><code>{escape(str(problem))}</code></p>" for problem in audit.problems)
-    if audit.findings:
-        yield "<h2>Findings</h2>"
-        yield from _causes(audit)
-        yield from _findings(audit.findings)
-    yield "<h2>Cached ratio of each request, by rank</h2>"
-    yield by_rank(audit)
-    yield "<h2>Distribution</h2>"
-    yield distribution(audit)
-    yield from _sharing(audit, tree)
-    yield "<h2>By split and rank</h2>"
-    yield from _summaries(audit)
-    yield from _worst(audit)
-    yield f"<h2>Timeline of the {timed_split(audit.splits)} rows</h2>"
-    yield timeline(audit)
-    yield "<h2>Windows</h2>"
-    yield from _windows(audit.windows)
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 (only a page needs it)
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=False)
+    environment.filters |= {"sentence": _sentence, "counted": counted}
+    return environment.from_string(PAGE)
 
 
-def _sharing(audit: Audit, tree: Tree) -> Iterator[str]:
-    if picture := trajectory(audit):
-        yield "<h2>Hit ratio in the order sent</h2>"
-        yield picture
-    if picture := tree_picture(tree):
-        yield "<h2>Prefixes</h2>"
-        yield picture
-        nodes = joined(tree.nodes)
-        cells = ([node.name, f"{node.tokens:,}", f"{node.rows:,}"] for node in nodes[:FOLDED])
-        table = _table(["prefix", "tokens", "rows"], cells)
-        which = "Each prefix" if len(nodes) <= FOLDED else f"The first {FOLDED} of {len(nodes):,} prefixes"
-        is_open = " open" if len(nodes) <= LISTED else ""
-        yield f"<details{is_open}><summary>{which}</summary>{table}</details>"
-    elif tree.missing:
-        yield f'<p class="soft">The prefixes are not drawn: {escape(tree.missing)}</p>'
-
-
-def _tiles(audit: Audit) -> Iterator[str]:
+def _tiles(audit: Audit) -> Iterator[dict[str, Any]]:
     broken = any(f.promise.startswith("cached") for f in audit.findings)
     missed = any(f.promise == "aggregate" for f in audit.findings)
-    yield "<p>Cached tokens of each prompt, three promises that are not the same:</p>"
-    yield '<div class="tiles">'
     for name, planned, observed in promises(audit):
-        bad = (broken and name == "worst request") or (missed and name == "on aggregate")
-        kind = "tile broken" if bad else "tile"
         note = f"planned {planned}" if observed else "as the set was built"
         if name.startswith("configured"):
             each = "all formal requests together" if "aggregate" in name else "each check and formal request"
             note = f"what the spec asks of {each}"
             if NO_BOUND in name:
                 note = "each request finds what those before it have left, as planned"
-        yield f'<div class="{kind}">{escape(name)}<b>{escape(observed or planned)}</b>'
-        yield f'<span class="soft">{note}</span></div>'
-    yield "</div>"
+        bad = (broken and name == "worst request") or (missed and name == "on aggregate")
+        yield {"name": name, "figure": observed or planned, "note": note, "broken": bad}
 
 
-def _causes(audit: Audit) -> Iterator[str]:
-    for diagnosis in audit.diagnosis:
-        rows = "1 row" if diagnosis.rows == 1 else f"{diagnosis.rows:,} rows"
-        yield f'<div class="cause"><b>Cause: {escape(diagnosis.cause)}</b>, {rows}'
-        yield f"<p>{escape(_sentence(diagnosis.evidence))}</p><p>{escape(diagnosis.remedy)}</p></div>"
-
-
-def _findings(findings: Sequence[Finding]) -> Iterator[str]:
-    for promise, found in by_promise(findings).items():
-        meaning = escape(MEANING[promise])
-        yield f'<p class="finding"><b>{len(found):,} x {escape(promise)}</b>: {meaning}</p>'
-        names = ["row", "expected", "got"]
+def _broken(audit: Audit) -> Iterator[dict[str, Any]]:
+    """Yield each broken promise with a few examples, and more of them behind a fold."""
+    for promise, found in by_promise(audit.findings).items():
         cells = [[f.id, str(f.expected), str(f.got)] for f in found[: EXAMPLES + FOLDED]]
-        yield _table(names, cells[:EXAMPLES])
-        if len(found) > EXAMPLES:
-            more = f"{len(cells) - EXAMPLES:,} more"
-            if len(found) > len(cells):
-                more += f" of {len(found) - EXAMPLES:,} (--json lists them all)"
-            yield f"<details><summary>{more}</summary>{_table(names, cells[EXAMPLES:])}</details>"
+        more = f"{len(cells) - EXAMPLES:,} more" if len(found) > EXAMPLES else ""
+        if len(found) > len(cells):
+            more += f" of {len(found) - EXAMPLES:,} (--json lists them all)"
+        yield {
+            "name": promise,
+            "count": len(found),
+            "meaning": MEANING[promise],
+            "examples": cells[:EXAMPLES],
+            "folded": cells[EXAMPLES:],
+            "more": more,
+        }
 
 
-def _worst(audit: Audit) -> Iterator[str]:
-    short = [
-        (o.row, o.cached_ratio)
-        for o in audit.worst
-        if o.cached_ratio and o.cached_ratio.cached < o.row.cached_len and o.findings
-    ]
-    if short:
-        yield "<h3>Worst rows</h3>"
-        cells = (
-            [
-                row.id,
-                str(row.dp_rank),
-                f"{ratio.cached:,}",
-                f"{row.cached_len:,}",
-                f"{ratio.prompt:,}",
-                shown(ratio),
-            ]
-            for row, ratio in short
-        )
-        yield _table(["row", "rank", "cached", "planned", "of prompt", "ratio"], cells)
+def _prefixes(tree: Tree) -> dict[str, Any]:
+    from markupsafe import Markup  # noqa: PLC0415 (as above)
+
+    nodes = joined(tree.nodes)
+    return {
+        "picture": Markup(tree_picture(tree)),  # noqa: S704 (as above)
+        "missing": tree.missing,
+        "open": len(nodes) <= LISTED,
+        "which": "Each prefix" if len(nodes) <= FOLDED else f"The first {FOLDED} of {len(nodes):,} prefixes",
+        "lines": [[node.name, f"{node.tokens:,}", f"{node.rows:,}"] for node in nodes[:FOLDED]],
+    }
 
 
-def _summaries(audit: Audit) -> Iterator[str]:
-    ranks = lowest_ranks(audit.by_rank, RANKS)
-    names = ["", "rows", "observed", "min", "p1", "p50", "mean", "findings"]
-    yield _table(names, (_summary(s) for s in (*audit.by_split, *ranks)))
-    note = "min, p1 and p50 are ratios of single rows; mean is over all tokens."
-    if len(ranks) < len(audit.by_rank):
-        note += f" The {len(ranks)} lowest of {len(audit.by_rank)} ranks."
-    yield f'<p class="soft">{note}</p>'
+def _worst(audit: Audit) -> Iterator[list[str]]:
+    for outcome in audit.worst:
+        row, ratio = outcome.row, outcome.cached_ratio
+        if ratio and ratio.cached < row.cached_len and outcome.findings:
+            counts = (f"{ratio.cached:,}", f"{row.cached_len:,}", f"{ratio.prompt:,}")
+            yield [row.id, str(row.dp_rank), *counts, shown(ratio)]
 
 
 def _summary(summary: Summary) -> list[str]:
@@ -195,39 +157,18 @@ def _summary(summary: Summary) -> list[str]:
     return [name, str(summary.rows), str(summary.observed), *map(shown, ratios), findings]
 
 
-def _windows(windows: Sequence[Figures]) -> Iterator[str]:
-    yield from (f"<section>{''.join(_window(window))}</section>" for window in windows)
-    yield (
-        '<p class="soft">Each window counts its own requests and nothing else: those that start in it, '
-        "each whole, over its duration. V1 is AISBench up to 3.1.20260630, V2 its main branch since "
-        "2026-08-17. Times are the client's own; mean concurrency is over time.</p>"
-    )
-
-
-def _window(window: Figures) -> Iterator[str]:
+def _window(window: Figures) -> dict[str, Any]:
     name = WINDOWS[window.name]
-    yield f"<h3>{name[:1].upper()}{name[1:]}</h3>"
-    if not window.members:
-        yield f"<p>No window: {escape(window.missing)}.</p>"
-        return
-    yield f"<p>{escape(_sentence(', '.join(headline(window))))}</p>"
-    if window.missing:
-        yield f"<p>{escape(_sentence(window.missing))}</p>"
-    elif not window.meets_floor:
-        yield f"<p>Below the floor of {FLOOR}: too little to quote.</p>"
-    cells = ([name, *spread_cells(spread)] for name, spread in spreads(window))
-    yield _table(["", "mean", "p50", "p90", "p99", "unit"], cells)
-
-
-def _table(names: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    rows = "".join(f"<tr>{''.join(map(_cell, line))}</tr>" for line in lines)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-
-
-def _cell(text: str) -> str:
-    long = ' class="words"' if len(text) > CELL else ""
-    return f"<td{long}>{escape(text)}</td>"
+    return {
+        "name": name[:1].upper() + name[1:],
+        "empty": not window.members,
+        "missing": window.missing,
+        "headline": ", ".join(headline(window)) if window.members else "",
+        "floor": "" if window.meets_floor else FLOOR,
+        "lines": [[name, *spread_cells(spread)] for name, spread in spreads(window)]
+        if window.members
+        else [],
+    }
 
 
 def _sentence(text: str) -> str:
