@@ -79,7 +79,7 @@ def test_first_row_of_each_rank_at_zero_under_a_dense_rule_is_no_seed():
     zeros = pairs(lambda rank, n: 0 if n == 0 and rank < 3 else CACHED)
     (found,) = diagnose(zeros, RULE)
     assert (found.cause, found.rows) == ("rank_not_seeded", 3)
-    assert causes(zeros, replace(RULE, sliding_window=128)) == ["first_of_rank"]
+    assert causes(zeros, replace(RULE, sliding_window=128, hybrid=True)) == ["first_of_rank"]
 
 
 def test_a_class_bounded_from_above_lacks_nothing():

@@ -61,7 +61,7 @@ def test_a_set_is_planned_built_recognised_and_verified(tmp_path):
     assert built.stdout.startswith(
         f"{output}/small: 6 files written; 2 seed, 2 check, 6 formal rows for 2 ranks\n"
     )
-    assert "configured 50.0000%" in built.stdout
+    assert "configured 50.0000 %" in built.stdout
     again = run("build", spec, "--output", output)
     assert "unchanged, every file proved by its hash" in again.stdout
     assert broken_promises(output / "small") == []

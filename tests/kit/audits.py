@@ -13,6 +13,7 @@ import orjson
 from kit.rules import made_rule
 
 from wlgen.audit.findings import Promised
+from wlgen.build.store import manifest_bytes
 from wlgen.encodings import Message
 from wlgen.readers import Result
 from wlgen.streams import FORMAT
@@ -83,7 +84,7 @@ def write_set(folder: Path, content: Iterable[Row] | None = None) -> Path:
         (folder / path).write_bytes(data)
         proofs.append(FileProof(path=path, sha256=hashlib.sha256(data).hexdigest(), rows=len(held)))
     written = replace(manifest(), files=tuple(proofs))
-    (folder / "manifest.json").write_bytes(orjson.dumps(written))
+    (folder / "manifest.json").write_bytes(manifest_bytes(written))
     return folder
 
 
