@@ -25,9 +25,9 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 ) -> None:
     """Keep what each server counts: requests, prompt tokens, cached tokens by rank and tier.
 
-    Take one scrape before a run (`wlgen prepare` takes it: counters-before.json) and one after it;
-    `wlgen audit SET RESULTS --counters BEFORE AFTER` proves from the two what each request found cached, even
-    where the client keeps no figure. Exit 1 where a server does not count what a proof needs, or never rests.
+    Take one scrape before a run and one after it: the difference is what the server computed and reused in
+    between, also where the client keeps no figure. `wlgen audit` does not read these files yet: compare them
+    yourself. Exit 1 where a server does not count prompt and cached tokens, or never rests.
     """
     import asyncio
 
