@@ -214,3 +214,41 @@ def test_the_hash_of_a_file(tmp_path):
     assert file_sha256(tmp_path / "a") == hashlib.sha256(b"abc").hexdigest()
     assert file_sha256(tmp_path / "none") is None
     assert file_sha256(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "expected"),
+    [
+        (("name",), "a\x1b[31mred", "name: a-z"),
+        (("name",), "../../x", "name: a-z"),
+        (("spec", "requests"), [1], "spec.requests: a mapping"),
+        (("spec", "requests"), [], "spec.requests: a mapping"),
+        (("spec", "dp_ranks"), "x", "spec.dp_ranks: a number of ranks"),
+        (("spec", "dp_ranks"), 10**9, "spec.dp_ranks: a number of ranks"),
+        (("spec", "dp_ranks"), -1, "spec.dp_ranks: a number of ranks"),
+        (("ranks",), ["a"], "ranks: whole numbers"),
+        (("rounds",), ["a"], "rounds: whole numbers"),
+        (("encoding",), {}, "encoding.head_ids: token ids"),
+        (("encoding", "head_ids"), "abc", "encoding.head_ids: token ids"),
+        (("splits",), {"formal": 3}, "splits: a mapping"),
+        (("cache", "page_size"), 0, "cache.page_size: a number of tokens"),
+        (("files", 0, "path"), "../../etc/passwd", "files.path: a plain path"),
+        (("files", 0, "path"), "formal/../../x", "files.path: a plain path"),
+        (("files", 0, "path"), "/etc/passwd", "files.path: a plain path"),
+        (("files", 0, "sha256"), "zz", "64 hex digits"),
+        (("files", 0, "rows"), -5, "a count of rows"),
+    ],
+)
+def test_a_manifest_that_no_build_writes_is_refused_at_the_door(warm_set, copy_of, keys, value, expected):
+    workload = copy_of(warm_set)
+    path = workload.folder / "manifest.json"
+    content = orjson.loads(path.read_bytes())
+    inside = content
+    for key in keys[:-1]:
+        inside = inside[key]
+    inside[keys[-1]] = value
+    path.write_bytes(orjson.dumps(content))
+    with pytest.raises(WlgenError) as refused:
+        open_workload(workload.folder)
+    assert expected in str(refused.value)
+    assert str(refused.value).isprintable()

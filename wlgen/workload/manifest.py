@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 from wlgen.cache.rule import CacheRule, RuleNumbers
@@ -12,6 +14,9 @@ from wlgen.workload.bounds import UNBOUNDED, Bound
 from wlgen.workload.rows import json_types
 
 MANIFEST = "manifest.json"
+MOST_RANKS = 1 << 16
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
 
 
@@ -77,16 +82,60 @@ class Manifest:
 
 
 def parse_manifest(content: Mapping[str, Any]) -> Manifest:
-    """Return the manifest of a decoded manifest.json; KeyError, TypeError or ValueError where it is none."""
+    """Return the manifest of a decoded manifest.json; KeyError, TypeError or ValueError where it is none.
+
+    This is the one door for manifests: whatever passes here has the types, ranges and plain names that the
+    rest of wlgen relies on, so a damaged or foreign file never crashes a command or names a path outside.
+    """
     manifest = _typed(Manifest, content)
+    for what, fits in _shapes(manifest):
+        if not fits:
+            raise ValueError(f"expected {what}")
     for asked in manifest.classes:
         manifest.bound_of(asked.get("name"))
+    files = tuple(_typed(FileProof, file) for file in manifest.files)
+    for file in files:
+        _check_file(file)
     return replace(
         manifest,
         cache=cache_rule(_typed(RuleNumbers, manifest.cache), place="cache.engine"),
         promises=_typed(Promises, manifest.promises),
-        files=tuple(_typed(FileProof, file) for file in manifest.files),
+        files=files,
     )
+
+
+def _shapes(manifest: Manifest) -> Iterator[tuple[str, bool]]:
+    """Yield in words what a value must be, and whether it is; each test relies on those before it."""
+    spec, ranks = manifest.spec, manifest.spec.get("dp_ranks")
+    numbers: dict[str, Any] = manifest.cache if isinstance(manifest.cache, dict) else {}
+    yield "name: a-z, 0-9, dots, _ and -", bool(_NAME.fullmatch(manifest.name))
+    yield "spec.dp_ranks: a number of ranks from 1 to 65536", type(ranks) is int and 1 <= ranks <= MOST_RANKS
+    asked = spec.get("requests")
+    classes = asked if isinstance(asked, list) else [asked]
+    yield (
+        "spec.requests: a mapping, or a list of them",
+        bool(classes) and all(type(of) is dict for of in classes),
+    )
+    yield "ranks: whole numbers", _whole(manifest.ranks)
+    yield "rounds: whole numbers", manifest.rounds is None or _whole(manifest.rounds)
+    for key in ("head_ids", "tail_ids"):
+        yield f"encoding.{key}: token ids", _whole(manifest.encoding.get(key))
+    yield "splits: a mapping for each split", all(type(of) is dict for of in manifest.splits.values())
+    for key in ("page_size", "hit_quantum"):
+        yield f"cache.{key}: a number of tokens of at least 1", _whole([numbers.get(key)], least=1)
+
+
+def _whole(found: object, *, least: int = 0) -> bool:
+    """Return whether a value is a list of whole numbers from `least` up."""
+    return isinstance(found, list) and all(type(n) is int and n >= least for n in found)
+
+
+def _check_file(file: FileProof) -> None:
+    parts = PurePosixPath(file.path).parts
+    if not file.path.isprintable() or ".." in parts or len(parts) < 2 or file.path.startswith("/"):  # noqa: PLR2004
+        raise ValueError(f"expected files.path: a plain path inside the set, found {file.path!r:.80}")
+    if not _SHA256.fullmatch(file.sha256) or file.rows < 0:
+        raise ValueError(f"expected 64 hex digits and a count of rows for {file.path}")
 
 
 def _typed(kind: type[T], content: object) -> T:

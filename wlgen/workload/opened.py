@@ -65,9 +65,12 @@ def open_workload(folder: Path) -> Workload:
     try:
         manifest = parse_manifest(content)
     except (KeyError, TypeError, ValueError) as failure:
-        raise error(
-            str(path), expected="the keys of a manifest", found=repr(failure), remedy=remedy
-        ) from failure
+        said = "".join(c if c.isprintable() else repr(c)[1:-1] for c in f"{failure}")
+        if isinstance(failure, ValueError) and said.startswith("expected "):
+            expected, found = said.removeprefix("expected "), "a manifest with another value there"
+        else:
+            expected, found = "the keys of a manifest", f"{type(failure).__name__}: {said}"
+        raise error(str(path), expected=expected, found=found, remedy=remedy) from failure
     return Workload(folder=folder, manifest=manifest)
 
 
