@@ -55,7 +55,7 @@ def parse_line(line: bytes, *, place: str) -> Prompt:
     They are as `wlgen build` wrote them if the file has its sha256, which is known only at its end. A line of
     another shape is decoded whole, and WlgenError says what is wrong with it. Cutting buys a third of an
     export's time: warm-128k as text took 0.82 s of CPU with it and 1.16 s with every line decoded (medians of
-    3 alternating runs of `wlgen export --to sglang` under `time`, 2026-12-01, 2 cores of an Intel Xeon).
+    3 alternating runs of `wlgen export --to sglang` under `time`, 2026-12-01, 2 cores of an AMD EPYC).
     """
     start, end = line.find(_FIRST), line.rfind(_LAST)
     try:

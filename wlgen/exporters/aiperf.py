@@ -46,7 +46,8 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
 
     def of(part: str, file: str, name: str) -> str:
         timed = target.has_times and part.startswith("formal")
-        pace = "--fixed-schedule --fixed-schedule-auto-offset" if timed else f"--concurrency {limit}"
+        # Never auto-offset: each rank's process would take its own first row as zero.
+        pace = "--fixed-schedule" if timed else f"--concurrency {limit}"
         return f"""\
 aiperf profile --url $URL --model $MODEL --endpoint-type {endpoint} --streaming{header} \\
   --input-file {file} --custom-dataset-type mooncake_trace --dataset-sampling-strategy sequential \\
@@ -65,8 +66,8 @@ MODEL=NAME                     # the served model's name
 - No `--warmup-request-count`: a warm-up eats rows of the set.
 - `--request-count` is the file's own number of rows: with more it wraps, and sends rows twice.
 - `--dataset-sampling-strategy sequential`: each row once, in file order.
-- Rows that have times are sent at them, by `--fixed-schedule`; others are paced by concurrency, or by
-  `--request-rate`.
+- Rows that have times are sent at them, by `--fixed-schedule`: start all ranks together. Others are paced
+  by concurrency, or by `--request-rate`.
 - One session a row, whose `session_id` is the row's id and comes back as conversation_id.
 - `--tokenizer` is this export's folder: the counts are the server's (`--use-server-token-count`).""",
         limits="""
