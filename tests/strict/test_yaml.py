@@ -181,3 +181,10 @@ def test_a_value_that_yaml_spoils_is_told_once_and_a_duplicate_beside_it():
         "f:1 a.b: expected a finite number",
         "f:1 a.b: expected b once",
     ]
+
+
+@pytest.mark.parametrize("line", ["name: !!int warm-128k", "name: !!float ten"])
+def test_a_tag_that_calls_a_text_a_number_is_one_clear_line(line):
+    kind = line.split("!!")[1].split()[0]
+    (found,) = problems(line + "\n")
+    assert found.startswith(f"f:1 name: expected a plain value, found the tag !!{kind}. ")

@@ -211,6 +211,14 @@ class _Reading:
             self.problems.add(path, expected="text", found=found, remedy="Delete it.")
 
     def _number(self, text: str, kind: str, path: KeyPath) -> Plain:
+        try:
+            return self._plain_number(text, kind, path)
+        except (
+            ValueError
+        ):  # only a tag, such as `!!int ten`, calls a text a number; the tag is refused already
+            return text
+
+    def _plain_number(self, text: str, kind: str, path: KeyPath) -> Plain:
         if kind == "int":
             value = int(text[:_MOST_DIGITS])  # int() refuses thousands of digits; 64 are too many already
             if value not in _INTEGERS:
