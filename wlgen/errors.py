@@ -9,6 +9,24 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
 MOST_ALIKE = 10  # problems of one kind that are told one by one
+SHOWN = 300  # characters of foreign words that a message repeats
+
+
+def printable(words: str, most: int = SHOWN) -> str:
+    r"""Return foreign words as one line of at most `most` characters that does nothing to a terminal.
+
+    "\x1b[2J", which clears a screen, becomes the seven characters \x1b[2J.
+    """
+    line = " ".join(words.split())
+    line = escaped(line[: most + 1])
+    return line if len(line) <= most else line[:most] + "..."
+
+
+def escaped(words: str) -> str:
+    """Return words whose every character but a line end is printable; the others are spelled as escapes."""
+    if words.isprintable():
+        return words
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,15 +40,30 @@ class Problem:
 
     def __str__(self) -> str:
         line = f"{self.place}: expected {self.expected}, found {self.found}"
-        return f"{line}. {self.remedy}" if self.remedy else line
+        return escaped(f"{line}. {self.remedy}" if self.remedy else line)
+
+    @property
+    def places(self) -> int:
+        """How many places this problem stands for: 1, but for the line that ends a long list."""
+        return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreProblems(Problem):
-    """The rest of a list of problems that are like the ones above it, in one line."""
+    """The rest of a list of problems that are like the ones above it, in one line.
+
+    rest: how many they are, so that 200 unreadable lines count as 200 and not as the 6 that are told.
+    """
+
+    rest: int
 
     def __str__(self) -> str:
         return f"and {self.found} like these"
+
+    @property
+    def places(self) -> int:
+        """How many problems the line stands for."""
+        return self.rest
 
 
 def capped(problems: Sequence[Problem], most: int = MOST_ALIKE) -> list[Problem]:
@@ -44,9 +77,9 @@ def capped(problems: Sequence[Problem], most: int = MOST_ALIKE) -> list[Problem]
     first = {id(problem) for alike in kinds.values() for problem in alike[:most]}
     told = [problem for problem in problems if id(problem) in first]
     for alike in kinds.values():
-        if (rest := len(alike) - most) > 0:
+        if rest := sum(problem.places for problem in alike[most:]):
             last, found = alike[most - 1], f"{rest} more line{'s' * (rest != 1)}"
-            more = MoreProblems(place=last.place, expected=last.expected, found=found)
+            more = MoreProblems(place=last.place, expected=last.expected, found=found, rest=rest)
             told.insert(told.index(last) + 1, more)
     return told
 

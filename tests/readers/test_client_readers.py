@@ -330,9 +330,11 @@ class Hostile:
 
 
 def test_evalscope_events_are_loaded_as_plain_values_or_not_at_all(tmp_path):
-    problem = evalscope(tmp_path, [Hostile()])
-    assert isinstance(problem, Problem)
-    assert "system" in problem.found
+    result = evalscope(tmp_path, [Hostile()])
+    assert isinstance(result, Result)
+    assert [(garbled.key, garbled.found) for garbled in result.garbled] == [
+        ("response_messages", "events that hold a posix.system")
+    ]
 
 
 def test_openai_batch_is_told_from_plain_lines():

@@ -10,6 +10,7 @@ import pytest
 
 from wlgen.errors import Problem
 from wlgen.readers import Result, Source, plain
+from wlgen.readers._door import Part
 from wlgen.readers._usage import Counts, counts
 
 
@@ -51,7 +52,7 @@ def read(record):
     ],
 )
 def test_missing_is_unknown_and_each_spelling_is_known(usage, expected):
-    assert counts(usage) == expected
+    assert counts(Part(usage)) == expected
 
 
 def test_usage_beside_the_row_id():

@@ -115,7 +115,8 @@ def parse_rounds(asked: Sequence[int], built: Sequence[int] | None) -> tuple[int
 
 
 def _with_zero(result: Result) -> Result:
-    counted = result.success and result.prompt_tokens is not None
+    # A figure that was garbled is not absent: the server reported it, and nobody knows what it was.
+    counted = result.success and result.prompt_tokens is not None and not result.garbled
     if counted and result.cached_tokens is None:
         return dataclasses.replace(result, cached_tokens=0)
     return result

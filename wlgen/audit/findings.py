@@ -16,6 +16,7 @@ MEANING: dict[str, str] = {
     "of_the_set": "every result is of a row of the set",
     "sent_once": "every row is sent exactly once",
     "success": "every request succeeds",
+    "garbled": "every value of a result is what its key asks for",
     "one_attempt": "no request is retried",
     "text": "the text is sent unchanged",
     "dp_rank": "the planned rank serves the row",
@@ -87,6 +88,10 @@ def _of_equals(row: Promised, result: Result) -> Iterator[Finding]:
     if result.attempts > 1:
         yield Finding(id=row.id, promise="one_attempt", expected=1, got=result.attempts)
     counts = ("prompt_tokens", "cached_tokens", "output_tokens")
+    for garbled in result.garbled:
+        asked = f"{garbled.key or 'record'}: {garbled.expected}"
+        found = f"{garbled.found} at {result.place}"
+        yield Finding(id=row.id, promise="garbled", expected=asked, got=found)
     missing = [name for name in counts if getattr(result, name) is None]
     if missing:  # one finding, whatever is missing: a response without usage misses all three
         yield Finding(id=row.id, promise="observed", expected=", ".join(missing), got=NOT_OBSERVED)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 from wlgen.audit.findings import Promised
-from wlgen.errors import Problem, capped
+from wlgen.errors import MoreProblems, Problem, capped
 from wlgen.readers import Result
 from wlgen.workload.rows import Finding
 from wlgen.workload.splits import BY_NAME, SPLITS, Split
@@ -107,13 +107,20 @@ def join(
 def _apart(found: Iterable[Result | Problem], name: str) -> tuple[list[Result], list[Problem]]:
     results: list[Result] = []
     problems: list[Problem] = []
+    alike: Counter[str] = Counter()
     for item in found:
         if isinstance(item, Result):
             results.append(item)
         else:
-            problems.append(item)
+            alike[item.expected] += 1
+            if alike[item.expected] <= LISTED_PROBLEMS:  # a film has millions of lines that are no JSON
+                problems.append(item)
+    for expected, count in alike.items():
+        if (rest := count - LISTED_PROBLEMS) > 0:
+            problems.append(MoreProblems(place=name, expected=expected, found="", rest=rest))
     if not results and not problems:
-        problems.append(Problem(place=name, expected="results", found="none"))
+        remedy = "The client wrote no request into it: see why it stopped, and run it again"
+        problems.append(Problem(place=name, expected="results", found="none", remedy=remedy))
     return results, capped(problems, LISTED_PROBLEMS)
 
 

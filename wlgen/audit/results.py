@@ -11,6 +11,16 @@ from wlgen.errors import Problem, WlgenError, regular
 from wlgen.readers import Reader, Result, Source
 
 OPENING = 4096  # bytes by which a client is recognised
+BOM = b"\xef\xbb\xbf"  # stands before UTF-8 that was saved on Windows, and belongs to no line
+# What a file may be that no reader reads: how it opens, what it is, what to do.
+_FOREIGN = (
+    (b"\xff\xfe", "a text in UTF-16", "Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW."),
+    (b"\xfe\xff", "a text in UTF-16", "Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW."),
+    (b"\x1f\x8b", "a gzip archive", "Unpack it: gunzip FILE."),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive", "Unpack it: unzstd FILE."),
+    (b"PK\x03\x04", "a zip archive", "Unpack it: unzip FILE."),
+)
+EMPTY = "an empty file"
 SUFFIXES = (".json", ".jsonl", ".db")
 
 
@@ -26,8 +36,8 @@ def read_results(
     return (_opened(path, reader) for path, reader in chosen)
 
 
-def _opened(path: Path, reader: Reader) -> tuple[str, Iterator[Result | Problem]]:
-    return str(path), _results(path, reader)
+def _opened(path: Path, reader: Reader | Problem) -> tuple[str, Iterator[Result | Problem]]:
+    return str(path), iter([reader]) if isinstance(reader, Problem) else _results(path, reader)
 
 
 def _results(path: Path, reader: Reader) -> Iterator[Result | Problem]:
@@ -36,15 +46,18 @@ def _results(path: Path, reader: Reader) -> Iterator[Result | Problem]:
         return other if other.is_file() else None
 
     with regular(path).open("rb") as content:
+        if content.read(len(BOM)) != BOM:
+            content.seek(0)
         yield from reader.read(Source(name=str(path), content=content, beside=beside))
 
 
-def _choose(paths: Sequence[Path], client: str | None) -> list[tuple[Path, Reader]]:
+def _choose(paths: Sequence[Path], client: str | None) -> list[tuple[Path, Reader | Problem]]:
     known = registry.names(readers)
     wanted = known if client is None else [client]
     loaded = [cast("Reader", registry.load(readers, name, place="--client")) for name in wanted]
-    chosen: list[tuple[Path, Reader]] = []
+    chosen: list[tuple[Path, Reader | Problem]] = []
     problems: list[Problem] = []
+    empty: list[tuple[Path, Problem]] = []
     for path in paths:
         if path.is_dir():
             below = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and not _is_extra(p))
@@ -52,10 +65,13 @@ def _choose(paths: Sequence[Path], client: str | None) -> list[tuple[Path, Reade
             if not found:
                 expected = f"result files of {client or 'a known client'} below it"
                 found_files = f"{len(below)} files that might be, none of them one"
-                problems.append(Problem(place=str(path), expected=expected, found=found_files))
+                remedy = "Give the folder that the client wrote into, or a file of it with --client."
+                problems.append(Problem(place=str(path), expected=expected, found=found_files, remedy=remedy))
             chosen += found
         elif problem := _unreadable(path):
             problems.append(problem)
+            if problem.found == EMPTY:
+                empty.append((path, problem))
         elif client is not None:
             chosen.append((path, loaded[0]))
         elif reader := _recognised(path, loaded):
@@ -64,21 +80,27 @@ def _choose(paths: Sequence[Path], client: str | None) -> list[tuple[Path, Reade
             remedy = f"Name the client with --client: {', '.join(known)}."
             expected = "a result file whose client can be recognised"
             problems.append(Problem(place=str(path), expected=expected, found="another file", remedy=remedy))
-    if problems:
+    # A client that was killed leaves a rank's file empty: it counts as none where others are read.
+    if len(problems) > len(empty) or not chosen:
         raise WlgenError(*problems)
+    chosen += empty
     once = {path.resolve(): (path, reader) for path, reader in chosen}  # a file may be given twice
     return [found for path, found in once.items() if len(once) == 1 or not _is_extra(path)]
 
 
 def _is_extra(path: Path) -> bool:
-    # AISBench repeats the failed records of its details, and keeps parts of an unfinished run in tmp/.
-    return path.name.endswith("_failed.jsonl") or (path.parent.name == "tmp" and path.name.startswith("tmp_"))
+    # AISBench repeats the failed records of its details, and keeps parts of an unfinished run in tmp/: they
+    # are all there is where it was killed before it wrote the details.
+    if path.name.endswith("_failed.jsonl"):
+        return True
+    unfinished = path.parent.name == "tmp" and path.name.startswith("tmp_")
+    return unfinished and any(path.absolute().parents[1].glob("*_details.jsonl"))
 
 
 def _recognised(path: Path, loaded: Sequence[Reader]) -> Reader | None:
     try:
         with regular(path).open("rb") as content:
-            opening = content.read(OPENING)
+            opening = content.read(OPENING).removeprefix(BOM)
     except OSError:  # a folder may hold files that are not for us to read
         return None
     claiming = [reader for reader in loaded if reader.claims(opening)]
@@ -88,13 +110,16 @@ def _recognised(path: Path, loaded: Sequence[Reader]) -> Reader | None:
 def _unreadable(path: Path) -> Problem | None:
     try:
         with regular(path).open("rb") as content:
-            empty = not content.read(1)
+            opening = content.read(OPENING)
     except OSError as failure:
         found = failure.strerror or str(failure)
         remedy = "Give the file that the client wrote, or its folder; the run card names it."
     else:
-        if not empty:
+        if not opening.strip(BOM + b" \t\r\n\0"):
+            found = EMPTY
+            remedy = "The client wrote nothing: see why it stopped, and run it again after `wlgen prepare`."
+        elif foreign := next((kind for kind in _FOREIGN if opening.startswith(kind[0])), None):
+            _, found, remedy = foreign
+        else:
             return None
-        found = "an empty file"
-        remedy = "The client wrote nothing: see why it stopped, and run it again after `wlgen prepare`."
     return Problem(place=str(path), expected="a result file", found=found, remedy=remedy)

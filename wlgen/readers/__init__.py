@@ -1,8 +1,9 @@
 """Readers: one short file a client; pure, bytes in, results out, streaming.
 
 A reader is one module here with `read(source) -> Iterator[Result | Problem]`, and `claims(opening) -> bool`
-where the client can be told safely from a file's first bytes. A line that cannot be read is yielded as a
-Problem in its place, so that the rest of the file is still read.
+where the client can be told safely from a file's first bytes. Each record passes the door of _door.py: a
+value that does not fit is noted in the record's result, and a record that cannot be read, or names no row,
+is a Problem in its place. One bad record never costs another.
 """
 
 from __future__ import annotations
@@ -10,9 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from wlgen.errors import Problem
+
+
+class Garbled(NamedTuple):
+    """A value of a record that is not what its key asks for: "usage.prompt_tokens", "a count", "-1"."""
+
+    key: str
+    expected: str
+    found: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +35,7 @@ class Result:
     dp_rank: the rank that served it. prompt_tokens, cached_tokens, output_tokens: the server's counts.
     start, first_token, end: seconds on the client's own clock. A client that records only durations has
     start None, and first_token and end count from the request's own start.
+    garbled: what of the record did not fit; it stands in no other field.
     """
 
     place: str
@@ -43,6 +53,7 @@ class Result:
     first_token: float | None = None
     end: float | None = None
     finish_reason: str | None = None
+    garbled: tuple[Garbled, ...] = ()
 
     @property
     def ttft(self) -> float | None:

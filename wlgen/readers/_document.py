@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import orjson
+
+from wlgen.errors import Problem
+from wlgen.readers._door import Part, decoded
 
 CHUNK = 1 << 20
 _TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -19,16 +21,6 @@ _SCALAR = re.compile(rb"[^\s,\]}]*+")
 
 class Cut(Exception):  # noqa: N818 (it is the file that is cut; readers turn it into a Problem)
     """The document ends, or stops being JSON, before its value does."""
-
-
-def decoded(text: bytes) -> Any:
-    """Return a JSON value; NaN and Infinity too, which Python clients write and orjson refuses."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        if b"NaN" in text or b"Infinity" in text:
-            return json.loads(text)
-        raise
 
 
 class Document:
@@ -50,7 +42,11 @@ class Document:
     def members(self) -> Iterator[str]:
         """Yield the keys of the object here; after each, consume its value."""
         for _ in self._parts(b"{", b"}"):
-            key = orjson.loads(self._match(_STRING))
+            name = self._match(_STRING)
+            try:
+                key = orjson.loads(name)
+            except orjson.JSONDecodeError as failure:
+                raise Cut(f"a key that is no JSON string, {name[:20]!r}") from failure
             self._expect(b":")
             yield key
 
@@ -59,11 +55,19 @@ class Document:
         yield from self._parts(b"[", b"]")
 
     def value(self) -> Any:
-        """Return the value here, decoded."""
+        """Return the value here, decoded; ValueError, past it, where its brackets close but it is no JSON."""
+        return decoded(self._raw())
+
+    def record(self, place: str) -> Part | Problem:
+        """Return the record here, or the problem that stands there: the values after it are still read."""
         try:
-            return decoded(self._raw())
+            found = self.value()
         except ValueError as failure:
-            raise Cut(str(failure)) from failure
+            return Problem(place=place, expected="a whole JSON object", found=f"garbled: {failure}")
+        if isinstance(found, dict):
+            return Part(found)
+        said = f"garbled: a value of type {type(found).__name__}"
+        return Problem(place=place, expected="a JSON object", found=said)
 
     def skip(self) -> None:
         """Pass over the value here."""
@@ -88,7 +92,9 @@ class Document:
         if first == b'"':
             return self._match(_STRING)
         if first not in b"[{":
-            return self._scalar()
+            if not (scalar := self._scalar()):  # else a reader that passes over values would stand still here
+                raise Cut(f"{first.decode(errors='replace')!r} instead of a value")
+            return scalar
         pieces, depth = [], 0
         while True:
             found = _NESTING.match(self._buffer, self._at)

@@ -1,19 +1,16 @@
-"""JSON lines of a result file: each an object with its place, or the problem that stands there."""
+"""JSON lines of a result file: each a record with its place, or the problem that stands there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
 
 from wlgen.errors import Problem
 from wlgen.readers import Source
-from wlgen.readers._document import decoded
-
-Record: TypeAlias = dict[str, Any]
+from wlgen.readers._door import Part, decoded
 
 
-def records(source: Source) -> Iterator[tuple[str, Record] | Problem]:
-    """Yield (place, object) for each line that is not blank; a cut or foreign line is a Problem."""
+def records(source: Source) -> Iterator[tuple[str, Part] | Problem]:
+    """Yield (place, record) for each line that is not blank; a cut or foreign line is a Problem."""
     for number, line in enumerate(source.content, 1):
         if not line.strip():
             continue
@@ -21,10 +18,11 @@ def records(source: Source) -> Iterator[tuple[str, Record] | Problem]:
         try:
             record = decoded(line)
         except ValueError as failure:
-            cut = "" if line.endswith(b"\n") else " in a last line without an end: the file was cut"
-            yield Problem(place=place, expected="a whole JSON line", found=f"{failure}{cut}")
+            cut = "" if line.endswith(b"\n") else ", in a last line without an end: the file was cut"
+            yield Problem(place=place, expected="a whole JSON line", found=f"garbled: {failure}{cut}")
             continue
         if isinstance(record, dict):
-            yield place, record
+            yield place, Part(record)
         else:
-            yield Problem(place=place, expected="a JSON object", found=type(record).__name__)
+            found = f"garbled: a value of type {type(record).__name__}"
+            yield Problem(place=place, expected="a JSON object", found=found)

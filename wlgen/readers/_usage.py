@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from wlgen.readers._door import Part
 
 
 class Counts(NamedTuple):
@@ -16,41 +17,24 @@ class Counts(NamedTuple):
     output: int | None = None
 
 
-def counts(usage: object) -> Counts:
+def counts(usage: Part) -> Counts:
     """Return the counts of a usage block, of SGLang's meta_info, or of a gateway's spelling of either.
 
     Anthropic's input_tokens leaves out what was read from and written to the cache, so both are added back;
     beside prompt_tokens the same keys are only another spelling.
     """
-    if not isinstance(usage, Mapping):
-        return Counts()
     cached = _first(
-        _in(usage, "prompt_tokens_details", "cached_tokens"),
-        _in(usage, "input_tokens_details", "cached_tokens"),
-        count(usage.get("cached_tokens")),
-        count(usage.get("prompt_cache_hit_tokens")),
-        count(usage.get("cache_read_input_tokens")),
+        usage.part("prompt_tokens_details").count("cached_tokens"),
+        usage.part("input_tokens_details").count("cached_tokens"),
+        usage.count("cached_tokens"),
+        usage.count("prompt_cache_hit_tokens"),
+        usage.count("cache_read_input_tokens"),
     )
-    prompt = count(usage.get("prompt_tokens"))
-    if prompt is None and (prompt := count(usage.get("input_tokens"))) is not None:
+    prompt = usage.count("prompt_tokens")
+    if prompt is None and (prompt := usage.count("input_tokens")) is not None:
         for key in ("cache_read_input_tokens", "cache_creation_input_tokens"):
-            prompt += count(usage.get(key)) or 0
-    output = _first(count(usage.get("completion_tokens")), count(usage.get("output_tokens")))
-    return Counts(prompt, cached, output)
-
-
-def count(value: object) -> int | None:
-    """Return a count of tokens, or None for what is not one (absent, null, a string, negative)."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if type(value) is int and value >= 0 else None
-
-
-def seconds(value: object, scale: float = 1.0) -> float | None:
-    """Return a time times `scale`, or None for what is not one (absent, null, a string, NaN)."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return value * scale
+            prompt += usage.count(key) or 0
+    return Counts(prompt, cached, _first(usage.count("completion_tokens"), usage.count("output_tokens")))
 
 
 def text_sha256(sent: object) -> str | None:
@@ -63,13 +47,10 @@ def text_sha256(sent: object) -> str | None:
     if isinstance(sent, list) and sent and isinstance(sent[-1], Mapping):
         sent = sent[-1].get("content", sent[-1].get("prompt"))
         if isinstance(sent, list):  # content parts: [{"type": "text", "text": ...}]
-            sent = "".join(str(part.get("text", "")) for part in sent if isinstance(part, Mapping))
-    return hashlib.sha256(sent.encode()).hexdigest() if isinstance(sent, str) else None
-
-
-def _in(usage: Mapping[str, Any], block: str, key: str) -> int | None:
-    inner = usage.get(block)
-    return count(inner.get(key)) if isinstance(inner, Mapping) else None
+            texts = (part.get("text") for part in sent if isinstance(part, Mapping))
+            sent = "".join(text for text in texts if isinstance(text, str))
+    # Half a surrogate pair, which json.loads lets pass, has no UTF-8; its hash is then that of no row.
+    return hashlib.sha256(sent.encode(errors="surrogatepass")).hexdigest() if isinstance(sent, str) else None
 
 
 def _first(*found: int | None) -> int | None:

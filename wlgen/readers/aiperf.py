@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from wlgen.errors import Problem
 from wlgen.readers import Result, Source
+from wlgen.readers._door import Part, admitted
 from wlgen.readers._lines import records
-from wlgen.readers._usage import count, seconds
 
 NANO, MILLI = 1e-9, 1e-3
 
@@ -29,34 +28,31 @@ def read(source: Source) -> Iterator[Result | Problem]:
             yield found
             continue
         place, record = found
-        metadata = record.get("metadata")
-        if isinstance(metadata, dict) and isinstance(metadata.get("conversation_id"), str):
-            yield _result(place, metadata, record.get("metrics") or {}, record.get("error"))
+        if "metadata" in record:
+            yield admitted(_result(place, record), record)
         else:
             expected = "a record with metadata.conversation_id (AIPerf --export-level records)"
-            yield Problem(place=place, expected=expected, found=f"the keys {', '.join(list(record)[:6])}")
+            yield Problem(place=place, expected=expected, found=record.keys)
 
 
-def _result(place: str, metadata: dict[str, Any], metrics: dict[str, Any], error: object) -> Result:
-    def metric(name: str) -> object:
-        return (metrics.get(name) or {}).get("value")
-
-    start = seconds(metadata.get("request_start_ns"), NANO)
-    ttft = seconds(metric("time_to_first_token"), MILLI)
-    latency = seconds(metric("request_latency"), MILLI)
-    end = seconds(metadata.get("request_end_ns"), NANO)
+def _result(place: str, record: Part) -> Result:
+    metadata, metrics = record.part("metadata"), record.part("metrics")
+    start = metadata.seconds("request_start_ns", NANO)
+    ttft = metrics.part("time_to_first_token").seconds("value", MILLI)
+    latency = metrics.part("request_latency").seconds("value", MILLI)
+    end = metadata.seconds("request_end_ns", NANO)
     if start is not None and latency is not None:
         end = start + latency
     cancelled = metadata.get("was_cancelled") is True
-    message = error.get("message") or error.get("type") if isinstance(error, dict) else error
+    error = record.error("error")
     return Result(
         place=place,
-        id=metadata["conversation_id"],
+        id=metadata.text("conversation_id"),
         success=not error and not cancelled,
-        error=str(message or ("cancelled" if cancelled else "")),
-        prompt_tokens=count(metric("usage_prompt_tokens")),
-        cached_tokens=count(metric("usage_prompt_cache_read_tokens")),
-        output_tokens=count(metric("usage_completion_tokens")),
+        error=error or ("cancelled" if cancelled else ""),
+        prompt_tokens=metrics.part("usage_prompt_tokens").count("value"),
+        cached_tokens=metrics.part("usage_prompt_cache_read_tokens").count("value"),
+        output_tokens=metrics.part("usage_completion_tokens").count("value"),
         start=start,
         first_token=start + ttft if start is not None and ttft is not None else None,
         end=end,

@@ -11,14 +11,23 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
-import orjson
+from wlgen.errors import Problem, printable
+from wlgen.readers import Garbled, Result, Source
+from wlgen.readers._door import Part, admitted, error_words
+from wlgen.readers._usage import Counts, counts, text_sha256
 
-from wlgen.errors import Problem
-from wlgen.readers import Result, Source
-from wlgen.readers._usage import Counts, count, counts, seconds, text_sha256
-
-_QUERY = """SELECT request, request_id, success, start_time, latency, first_chunk_latency, prompt_tokens,
-completion_tokens, response_messages FROM result ORDER BY rowid"""
+_COLUMNS = (
+    "request",
+    "request_id",
+    "success",
+    "start_time",
+    "latency",
+    "first_chunk_latency",
+    "prompt_tokens",
+    "completion_tokens",
+    "response_messages",
+)
+_QUERY = f"SELECT {', '.join(_COLUMNS)} FROM result ORDER BY rowid"  # noqa: S608 (names of ours alone)
 
 
 def claims(opening: bytes) -> bool:
@@ -38,36 +47,35 @@ def read(source: Source) -> Iterator[Result | Problem]:
         return
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as store:
-            for number, record in enumerate(store.execute(_QUERY)):
-                yield _result(record, f"{source.name}[{number}]")
+            # A text that is no UTF-8 would otherwise end the reading of the whole table.
+            store.text_factory = lambda text: text.decode(errors="replace")
+            for number, values in enumerate(store.execute(_QUERY)):
+                record = Part(dict(zip(_COLUMNS, values, strict=True)))
+                yield admitted(_result(record, f"{source.name}[{number}]"), record)
     except sqlite3.Error as failure:
-        expected = "evalscope's table `result`"
-        yield Problem(place=source.name, expected=expected, found=str(failure))
+        found = f"garbled: {failure}"
+        yield Problem(place=source.name, expected="evalscope's table `result`", found=found)
 
 
-def _result(record: tuple[Any, ...], place: str) -> Result | Problem:
-    request, request_id, success, start, latency, first, prompt, output, messages = record
-    try:
-        sent = orjson.loads(request)
-        loaded = _Plain(io.BytesIO(base64.b64decode(messages))).load()
-    except (TypeError, ValueError, EOFError, pickle.UnpicklingError) as failure:
-        return Problem(place=place, expected="a request and its events", found=str(failure))
-    events = loaded if isinstance(loaded, list) else []
-    start, ended = seconds(start), bool(success) and seconds(latency) is not None
-    origin = start or 0.0
-    counted = _usage(events)
+def _result(record: Part, place: str) -> Result:
+    events = _events(record)
+    success = bool(record.count("success"))
+    start, latency = record.seconds("start_time"), record.seconds("latency")
+    first, origin = record.seconds("first_chunk_latency"), start or 0.0
+    ended = success and latency is not None
+    counted = _usage(events, record)
     return Result(
         place=place,
-        id=request_id or None,
-        text_sha256=text_sha256(sent),
-        success=bool(success),
-        error="" if success else str(events[-1])[:200] if events else "failed",
-        prompt_tokens=count(prompt) if counted.prompt is None else counted.prompt,
+        id=record.text("request_id") or None,
+        text_sha256=text_sha256(record.json("request")),
+        success=success,
+        error="" if success else error_words(events[-1] if events else None) or "failed",
+        prompt_tokens=record.count("prompt_tokens") if counted.prompt is None else counted.prompt,
         cached_tokens=counted.cached,
-        output_tokens=count(output) if counted.output is None else counted.output,
+        output_tokens=record.count("completion_tokens") if counted.output is None else counted.output,
         start=start,
         first_token=origin + first if ended and first else None,
-        end=origin + latency if ended else None,
+        end=None if latency is None or not ended else origin + latency,
     )
 
 
@@ -78,6 +86,20 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(f"events that hold a {module_name}.{global_name}")
 
 
-def _usage(events: list[Any]) -> Counts:
+def _events(record: Part) -> list[Any]:
+    messages = record.text("response_messages")
+    if not messages:
+        return []
+    try:
+        loaded = _Plain(io.BytesIO(base64.b64decode(messages))).load()
+    except Exception as failure:  # noqa: BLE001 (a broken pickle may raise any error, as pickle's pages say)
+        loaded = printable(str(failure) or type(failure).__name__)
+    if isinstance(loaded, list):
+        return loaded
+    record.garbled.append(Garbled("response_messages", "a pickled list of events", f"{loaded}"[:300]))
+    return []
+
+
+def _usage(events: list[Any], record: Part) -> Counts:
     blocks = [event["usage"] for event in events if isinstance(event, dict) and event.get("usage")]
-    return counts(blocks[-1]) if blocks else Counts()
+    return counts(Part(blocks[-1], "usage", record.garbled)) if blocks else Counts()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-import orjson
 
 from wlgen.errors import Problem
 from wlgen.readers import Result, Source
 from wlgen.readers._document import Cut, Document
-from wlgen.readers._usage import count, seconds, text_sha256
+from wlgen.readers._door import Part, admitted
+from wlgen.readers._usage import text_sha256
 
 MILLI = 1e-3
 OUTCOMES = ("successful", "errored", "incomplete")
@@ -31,10 +29,14 @@ def read(source: Source) -> Iterator[Result | Problem]:
                 document.skip()
                 continue
             seen = True
+            if not document.is_a(b"["):
+                document.skip()
+                yield Problem(place=f"{source.name}:benchmarks", expected="a list", found="garbled: no list")
+                continue
             for number in document.items():
                 yield from _benchmark(document, f"{source.name}:benchmarks[{number}]")
     except Cut as cut:
-        found = f"{cut}: the file was cut, or is of another client"
+        found = f"garbled: {cut}: the file was cut, or is of another client"
         yield Problem(place=source.name, expected="a guidellm report", found=found)
         return
     if not seen:
@@ -42,8 +44,12 @@ def read(source: Source) -> Iterator[Result | Problem]:
 
 
 def _benchmark(document: Document, place: str) -> Iterator[Result | Problem]:
+    if not document.is_a(b"{"):
+        document.skip()
+        yield Problem(place=place, expected="a benchmark, an object", found="garbled: another value")
+        return
     for key in document.members():
-        if key != "requests":
+        if key != "requests" or not document.is_a(b"{"):
             document.skip()
             continue
         for outcome in document.members():
@@ -51,34 +57,30 @@ def _benchmark(document: Document, place: str) -> Iterator[Result | Problem]:
                 document.skip()
                 continue
             for number in document.items():
-                yield _result(document.value(), outcome, f"{place}.{outcome}[{number}]")
+                held = document.record(f"{place}.{outcome}[{number}]")
+                if isinstance(held, Problem):
+                    yield held
+                else:
+                    yield admitted(_result(held, outcome, f"{place}.{outcome}[{number}]"), held)
 
 
-def _result(record: Any, outcome: str, place: str) -> Result | Problem:
-    text = _text(record.get("request_args")) if isinstance(record, dict) else None
-    if text is None:
-        return Problem(place=place, expected="request_args with the text sent", found=repr(record)[:60])
-    info = record.get("info") or {}
-    start = seconds(record.get("request_start_time"))
-    ttft = seconds(record.get("time_to_first_token_ms"), MILLI)
+def _result(record: Part, outcome: str, place: str) -> Result:
+    start = record.seconds("request_start_time")
+    ttft = record.seconds("time_to_first_token_ms", MILLI)
     return Result(
         place=place,
-        text_sha256=text,
+        text_sha256=_text(record.json("request_args")),
         success=outcome == "successful",
-        error="" if outcome == "successful" else str(info.get("error") or outcome),
-        prompt_tokens=count(record.get("prompt_tokens")),
-        cached_tokens=count(record.get("cached_tokens")),
-        output_tokens=count(record.get("output_tokens")),
+        error="" if outcome == "successful" else record.part("info").error("error") or outcome,
+        prompt_tokens=record.count("prompt_tokens"),
+        cached_tokens=record.count("cached_tokens"),
+        output_tokens=record.count("output_tokens"),
         start=start,
         first_token=start + ttft if start is not None and ttft is not None else None,
-        end=seconds(record.get("request_end_time")),
+        end=record.seconds("request_end_time"),
     )
 
 
-def _text(request_args: object) -> str | None:
-    try:
-        sent = orjson.loads(request_args) if isinstance(request_args, str) else request_args
-    except orjson.JSONDecodeError:
-        return None
+def _text(sent: object) -> str | None:
     body = sent.get("body") if isinstance(sent, dict) else None
     return text_sha256(body if isinstance(body, dict) else sent)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Any
-
-import orjson
 
 from wlgen.errors import Problem
 from wlgen.readers import Result, Source
 from wlgen.readers._document import Cut, Document
-from wlgen.readers._usage import counts, seconds, text_sha256
+from wlgen.readers._door import Part, admitted, decoded
+from wlgen.readers._usage import counts, text_sha256
+
+# The keys that stand before the request, which holds the whole prompt: 20 KB of a row of 4096 tokens.
+_OPENING = re.compile(rb'\s*\[\s*\{\s*"start_time":[^,"]+,\s*"end_time":[^,"]+,\s*"(request|info)":')
 
 
 def claims(opening: bytes) -> bool:
     """Return whether the file opens as an array of lifecycle metrics."""
-    keys = (b'"start_time"', b'"end_time"', b'"info"')
-    return opening.lstrip().startswith(b"[") and all(key in opening for key in keys)
+    return _OPENING.match(opening) is not None
 
 
 def read(source: Source) -> Iterator[Result | Problem]:
@@ -24,39 +25,43 @@ def read(source: Source) -> Iterator[Result | Problem]:
     document = Document(source.content)
     try:
         for index in document.items():
-            yield _result(document.value(), index, f"{source.name}[{index}]")
+            held = document.record(f"{source.name}[{index}]")
+            if isinstance(held, Problem):
+                yield held
+            elif not isinstance(held.get("info"), dict):
+                expected = "a request with info.response_metrics"
+                yield Problem(place=f"{source.name}[{index}]", expected=expected, found=held.keys)
+            else:
+                yield admitted(_result(held, index, f"{source.name}[{index}]"), held)
     except Cut as cut:
-        found = f"{cut}: the file was cut, or is of another client"
+        found = f"garbled: {cut}: the file was cut, or is of another client"
         yield Problem(place=source.name, expected="an array of requests", found=found)
 
 
-def _result(record: Any, index: int, place: str) -> Result | Problem:
-    if not isinstance(record, dict) or not isinstance(record.get("info"), dict):
-        return Problem(place=place, expected="a request with info.response_metrics", found=repr(record)[:60])
-    response = record["info"].get("response_metrics") or {}
-    counted = counts(response.get("server_usage"))
-    tokens = response.get("output_token_times") or response.get("chunk_times") or []
-    error = record.get("error")
-    message = error.get("error_msg") or error.get("error_type") if isinstance(error, dict) else error
+def _result(record: Part, index: int, place: str) -> Result:
+    response = record.part("info").part("response_metrics")
+    counted = counts(response.part("server_usage"))
+    tokens = response.items("output_token_times") or response.items("chunk_times")
+    error = record.error("error")
     return Result(
         place=place,
         index=index,
         text_sha256=_text(record.get("request")),
         success=not error,
-        error=str(message or ""),
+        error=error,
         prompt_tokens=counted.prompt,
         cached_tokens=counted.cached,
         output_tokens=counted.output,
-        start=seconds(record.get("start_time")),
-        first_token=seconds(tokens[0]) if tokens else None,
-        end=seconds(record.get("end_time")),
+        start=record.seconds("start_time"),
+        first_token=response.time(tokens[0], "output_token_times[0]") if tokens else None,
+        end=record.seconds("end_time"),
     )
 
 
 def _text(request: object) -> str | None:
     if isinstance(request, str):
         try:
-            request = orjson.loads(request)
-        except orjson.JSONDecodeError:
+            request = decoded(request.encode(errors="surrogatepass"))
+        except ValueError:
             return text_sha256(request)
     return text_sha256(request)

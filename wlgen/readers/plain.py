@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from wlgen.errors import Problem
 from wlgen.readers import Result, Source
+from wlgen.readers._door import Part, admitted, error_words
 from wlgen.readers._lines import records
-from wlgen.readers._usage import count, counts, seconds, text_sha256
+from wlgen.readers._usage import counts, text_sha256
 
 _IDS = ("row_id", "wl_id", "custom_id", "id")  # an OpenAI batch line has an id of its own beside custom_id
 _OK = 200
@@ -41,58 +41,60 @@ def read(source: Source) -> Iterator[Result | Problem]:
             expected = "a result: usage or a whole response beside the row's id"
             yield Problem(place=place, expected=expected, found="a row of a set, as it is to be sent")
             continue
-        result = _result(place, record)
-        if result.id is None and result.index is None and result.text_sha256 is None:
-            expected = "the row's id (or its index, or its text) on each line"
-            yield Problem(place=place, expected=expected, found=f"the keys {', '.join(list(record)[:6])}")
-        else:
-            yield result
+        yield admitted(_result(place, record), record)
 
 
-def _result(place: str, record: dict[str, Any]) -> Result:
-    response = record.get("response")
-    response = response if isinstance(response, dict) else {}
-    body = response["body"] if isinstance(response.get("body"), dict) else response
-    status = response.get("status_code", _OK)
-    error = record.get("error") or body.get("error") or ("" if status == _OK else f"HTTP {status}")
-    counted = counts(_usage(record) or _usage(body))
-    times = {name: seconds(record.get(name)) for name in ("start", "first_token", "end")}
-    stated = record.get("text_sha256")
+def _result(place: str, record: Part) -> Result:
+    # A text beside the usage is the answer's own words, of which the audit asks nothing.
+    response = Part(None) if isinstance(record.get("response"), str) else record.part("response")
+    body = response.part("body") if "body" in response else response
+    status = response.get("status_code") if "status_code" in response else _OK
+    refused = "" if status == _OK else f"HTTP {error_words(status)}"
+    error = record.error("error") or body.error("error") or refused
+    counted = counts(_usage(record) or _usage(body) or Part(None))
+    sent = {key: record.get(key) for key in ("messages", "prompt", "text")}
+    stated = record.get("success") if "success" in record else not error
     return Result(
         place=place,
-        id=next((record[key] for key in _IDS if isinstance(record.get(key), str)), None),
-        index=count(record.get("index")),
-        text_sha256=stated if isinstance(stated, str) else text_sha256(record),
-        success=record.get("success", not error) is True,
-        error=_message(error),
-        attempts=count(record.get("attempts")) or 1,
+        id=_id(record),
+        index=record.count("index"),
+        text_sha256=record.sha256("text_sha256") or text_sha256(sent),
+        success=stated is True,
+        error=error,
+        attempts=record.count("attempts") or 1,
         dp_rank=_rank(record, body),
         prompt_tokens=counted.prompt,
         cached_tokens=counted.cached,
         output_tokens=counted.output,
         finish_reason=_finish_reason(record, body),
-        **times,
+        start=record.seconds("start"),
+        first_token=record.seconds("first_token"),
+        end=record.seconds("end"),
     )
 
 
-def _usage(holder: dict[str, Any]) -> object:
+def _id(record: Part) -> str | None:
+    # {"row_id": "formal-r00-000000", "id": 7}: a number beside the row's id is the client's own.
+    stated = [key for key in _IDS if record.get(key) is not None]
+    named = [key for key in stated if isinstance(record.get(key), str)] or stated
+    return record.text(named[0]) if named else None
+
+
+def _usage(holder: Part) -> Part | None:
     # /generate answers with meta_info, the OpenAI routes with usage
-    return holder.get("usage") or holder.get("meta_info")
+    key = next((key for key in ("usage", "meta_info") if holder.get(key)), None)
+    return holder.part(key) if key else None
 
 
-def _message(error: object) -> str:
-    return str(error.get("message") or error) if isinstance(error, dict) else str(error or "")
+def _rank(record: Part, body: Part) -> int | None:
+    stated = record.count("dp_rank")
+    return body.part("meta_info").count("dp_rank") if stated is None else stated
 
 
-def _rank(record: dict[str, Any], body: dict[str, Any]) -> int | None:
-    stated = count(record.get("dp_rank"))
-    return count((body.get("meta_info") or {}).get("dp_rank")) if stated is None else stated
-
-
-def _finish_reason(record: dict[str, Any], body: dict[str, Any]) -> str | None:
-    reason = record.get("finish_reason") or (body.get("meta_info") or {}).get("finish_reason")
-    choices = body.get("choices")
-    if reason is None and isinstance(choices, list) and choices and isinstance(choices[0], dict):
+def _finish_reason(record: Part, body: Part) -> str | None:
+    reason = record.get("finish_reason") or body.part("meta_info").get("finish_reason")
+    choices = body.items("choices")
+    if reason is None and choices and isinstance(choices[0], dict):
         reason = choices[0].get("finish_reason")
     if isinstance(reason, dict):  # SGLang: {"type": "length", "length": 16}
         reason = reason.get("type")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from wlgen.errors import Problem
 from wlgen.readers import Result, Source
-from wlgen.readers._arrays import Run, at, decode_end, runs
-from wlgen.readers._usage import count, seconds
+from wlgen.readers._arrays import Run, decode_end, last_line, runs
+from wlgen.readers._door import Part
 
 NATIVE = ("sglang", "sglang-native")
 
@@ -22,27 +22,28 @@ def read(source: Source) -> Iterator[Result | Problem]:
     return runs(source, _result, vllm=False)
 
 
-def _result(run: Run, index: int, place: str) -> Result:
-    error = str(at(run, "errors", index) or "")
+def _result(record: Part, run: Run, index: int, place: str) -> Result:
+    error = record.error("errors")
     return Result(
         place=place,
         index=index,
         success=not error,
-        error=error.strip().rsplit("\n", 1)[-1],  # a traceback's last line says it
-        prompt_tokens=count(at(run, "input_lens", index)),
-        cached_tokens=_cached(run, index),
-        output_tokens=count(at(run, "output_lens", index)),
-        first_token=seconds(at(run, "ttfts", index)),
-        end=decode_end(run, index),
+        error=last_line(error),
+        prompt_tokens=record.count("input_lens"),
+        cached_tokens=_cached(record, run),
+        output_tokens=record.count("output_lens"),
+        first_token=record.seconds("ttfts"),
+        end=decode_end(record),
     )
 
 
-def _cached(run: Run, index: int) -> int | None:
+def _cached(record: Part, run: Run) -> int | None:
     # On the OpenAI routes the client writes 0, its default, where the server said nothing, and the server
     # says nothing of a miss. Such a 0 is a miss only where the server did report for other requests of the
     # run. /generate always reports. (SGLang 0.5.23, benchmark/serving.py and output_streamer.py)
     if "reports" not in run:
-        details = run.get("cached_tokens_details") or []
-        run["reports"] = run.get("backend") in NATIVE or any(each is not None for each in details)
-    cached = count(at(run, "cached_tokens", index))
+        details = run.get("cached_tokens_details")
+        reported = isinstance(details, list) and any(isinstance(each, dict) for each in details)
+        run["reports"] = run.get("backend") in NATIVE or reported
+    cached = record.count("cached_tokens")
     return cached if cached or run["reports"] else None

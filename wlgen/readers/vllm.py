@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from wlgen.errors import Problem
 from wlgen.readers import Result, Source
-from wlgen.readers._arrays import Run, at, decode_end, runs
-from wlgen.readers._usage import count, seconds
+from wlgen.readers._arrays import Run, decode_end, last_line, runs
+from wlgen.readers._door import Part
 
 
 def claims(opening: bytes) -> bool:
@@ -20,17 +20,17 @@ def read(source: Source) -> Iterator[Result | Problem]:
     return runs(source, _result, vllm=True)
 
 
-def _result(run: Run, index: int, place: str) -> Result:
-    error = str(at(run, "errors", index) or "")
-    start, ttft = seconds(at(run, "start_times", index)), seconds(at(run, "ttfts", index))
-    latency, origin = decode_end(run, index), start or 0.0
+def _result(record: Part, _run: Run, index: int, place: str) -> Result:
+    error = record.error("errors")
+    start, ttft = record.seconds("start_times"), record.seconds("ttfts")
+    latency, origin = decode_end(record), start or 0.0
     return Result(
         place=place,
         index=index,
         success=not error,
-        error=error.strip().rsplit("\n", 1)[-1],
-        prompt_tokens=count(at(run, "input_lens", index)),
-        output_tokens=count(at(run, "output_lens", index)),
+        error=last_line(error),
+        prompt_tokens=record.count("input_lens"),
+        output_tokens=record.count("output_lens"),
         start=start,
         first_token=None if ttft is None else origin + ttft,
         end=None if latency is None else origin + latency,

@@ -30,7 +30,8 @@ def verdict(audit: Audit) -> str:
         others = " and ".join(f"{count} of {split} rows" for split, count in audit.elsewhere.items())
         rows += f" (and {others}, not audited)"
     if audit.problems:
-        return f"incomplete, {counted(len(audit.problems), 'place')} could not be read; {rows}"
+        places = sum(problem.places for problem in audit.problems)
+        return f"incomplete, {counted(places, 'place')} could not be read; {rows}"
     if audit.findings:
         return f"{counted(len(audit.findings), 'finding')}; {rows}"
     return f"all promises hold; {rows}"

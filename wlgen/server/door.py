@@ -25,12 +25,11 @@ from urllib.parse import quote, quote_plus, unquote, unquote_plus
 import httpx
 import orjson
 
-from wlgen.errors import error
+from wlgen.errors import error, printable
 from wlgen.server.replies import RequestError, error_words
 
 KEY_VARIABLE = "WLGEN_API_KEY"
 LARGEST = 1 << 25  # bytes of one answer; the ids of a prompt of 2**20 tokens need a quarter of these 32 MiB
-SHOWN = 300  # characters of a server's words that a message repeats
 _CONNECT_SECONDS = 10.0
 _JSON = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
@@ -101,12 +100,8 @@ class Door:
         take(rest)
 
     def clean(self, words: str) -> str:
-        """Return foreign words as one printable line of at most SHOWN characters, without the API key."""
-        words = " ".join(without_key(words, self._key).split())
-        words = "".join(
-            c if c.isprintable() else c.encode("unicode_escape").decode() for c in words[: SHOWN + 1]
-        )
-        return words if len(words) <= SHOWN else words[:SHOWN] + "..."
+        """Return foreign words as one printable line of at most 300 characters, without the API key."""
+        return printable(without_key(words, self._key))
 
     @asynccontextmanager
     async def _opened(

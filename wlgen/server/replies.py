@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from wlgen.readers._door import Part
 from wlgen.readers._usage import counts
 
 Trouble: TypeAlias = Literal["unreachable", "timeout", "http", "cut", "garbled"]
@@ -98,7 +99,7 @@ def read_answer(answer: Mapping[str, Any], end: float, first_token: float | None
     """Return the reply of an answer that was whole `end` seconds after the send; RequestError for none."""
     usage = _object(answer, "usage")
     _check_counts(usage)
-    told, choice = counts(usage), _choice(answer)
+    told, choice = counts(Part(usage)), _choice(answer)
     ids = token_ids(answer, "prompt_token_ids") or token_ids(choice, "prompt_token_ids", "choices[0]")
     reason = choice.get("finish_reason")
     return Reply(

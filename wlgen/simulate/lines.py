@@ -55,4 +55,4 @@ def _told(first: dict[str, Problem], more: dict[str, int]) -> Iterator[Problem]:
         yield problem
         if (rest := more[kind]) > 0:
             found = f"{rest} more line{'s' * (rest != 1)}"
-            yield MoreProblems(place=problem.place, expected=kind, found=found)
+            yield MoreProblems(place=problem.place, expected=kind, found=found, rest=rest)
