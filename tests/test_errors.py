@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wlgen.errors import Problem, WlgenError, error
+from wlgen.errors import Problem, WlgenError, capped, error, printable
 
 
 def test_a_problem_is_one_sentence_and_its_remedy():
@@ -33,3 +33,20 @@ def test_of_many_problems_alike_ten_are_told_and_the_others_counted():
     lines = str(WlgenError(*alike, typo)).split("\n")
     assert lines[9:] == [str(alike[9]), "and 83 more lines like these", str(typo)]
     assert str(WlgenError(*alike[:11])).endswith("\nand 1 more line like these")
+
+
+def test_a_list_that_was_capped_before_keeps_its_count():
+    """Twelve files with 200 bad lines each are told 5 lines a file first, and are 2,400 places after all."""
+    files = [
+        [Problem(place=f"{f}:{n}", expected="a line", found="none") for n in range(200)] for f in range(12)
+    ]
+    told = capped([problem for file in files for problem in capped(file, 5)])
+    assert sum(problem.places for problem in told) == 2400
+
+
+def test_foreign_words_are_one_line_that_does_nothing_to_a_terminal():
+    assert printable("a\x1b[2J\r\n b\x9b2J\u202ec\ud800") == "a\\x1b[2J b\\x9b2J\\u202ec\\ud800"
+    assert printable("x" * 400) == "x" * 300 + "..."
+    assert str(Problem(place="\x1b[2J.json", expected="a\nb", found="\x07")) == (
+        "\\x1b[2J.json: expected a\nb, found \\x07"
+    )

@@ -59,7 +59,7 @@ def audit(
             timed.append(used)
     outcomes = tuple(_outcome(row, results.get(row.id, [])) for row in known.all if asked(row))
     elsewhere = Counter(
-        row.split if row.split not in splits else f"round {row.round} {row.split}"
+        row.split.value if row.split not in splits else f"round {row.round} {row.split}"
         for row, _ in joined.pairs
         if not asked(row)
     )
