@@ -56,7 +56,13 @@ class Document:
 
     def value(self) -> Any:
         """Return the value here, decoded; ValueError, past it, where its brackets close but it is no JSON."""
-        return decoded(self._raw())
+        raw = self._raw()
+        try:
+            return decoded(raw)
+        except ValueError as failure:
+            if not self.more():  # "[1, nul": a value that ends with its file is cut, not garbled
+                raise Cut(str(failure)) from failure
+            raise
 
     def record(self, place: str) -> Part | Problem:
         """Return the record here, or the problem that stands there: the values after it are still read."""
