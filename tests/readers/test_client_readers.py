@@ -322,6 +322,19 @@ def test_evalscope_failure_is_a_failure(tmp_path):
     assert (result.success, result.error, result.end) == (False, "HTTP 503", None)
 
 
+def test_a_text_that_is_no_utf_8_costs_evalscopes_other_rows_nothing(tmp_path):
+    path = tmp_path / "benchmark_data.db"
+    shutil.copy(SAMPLES / "evalscope/benchmark_data.db", path)
+    with closing(sqlite3.connect(path)) as store:
+        store.execute("UPDATE result SET request = CAST(x'ff' AS TEXT) WHERE rowid = 1")
+        store.commit()
+    source = Source(name=str(path), content=io.BytesIO(), beside=lambda _: path)
+    problem, result = reader("evalscope").read(source)
+    assert isinstance(problem, Problem)
+    assert isinstance(result, Result)
+    assert result.prompt_tokens == 260
+
+
 class Hostile:
     """A pickle that would run a command when loaded without care."""
 

@@ -194,3 +194,17 @@ def test_a_file_of_other_words_is_passed_over_to_its_end():
     found = read("sglang", b"no json at all\n" * 100)
     assert 0 < len(found) <= 401
     assert all(isinstance(item, Problem) for item in found)
+
+
+def test_half_a_surrogate_pair_is_the_text_of_no_row():
+    """Python's own parser, which reads a line with NaN in it, lets "\\ud800" pass; it has no UTF-8."""
+    (result,) = read("plain", b'{"id": "row", "text": "\\ud800", "usage": NaN}\n')
+    assert isinstance(result, Result)
+    assert [garbled.key for garbled in result.garbled] == ["usage"]
+
+
+@pytest.mark.parametrize("client", ["guidellm", "sglang", "vllm"])
+def test_a_key_that_is_no_json_string_ends_the_reading_with_a_problem(client):
+    (problem,) = read(client, b'{"\\x": 1}')
+    assert isinstance(problem, Problem)
+    assert "a key that is no JSON string" in problem.found
