@@ -197,7 +197,7 @@ def test_a_file_of_other_words_is_passed_over_to_its_end():
 
 
 def test_half_a_surrogate_pair_is_the_text_of_no_row():
-    """Python's own parser, which reads a line with NaN in it, lets "\\ud800" pass; it has no UTF-8."""
+    r"""Python's own parser, which reads a line with NaN in it, lets "\ud800" pass; it has no UTF-8."""
     (result,) = read("plain", b'{"id": "row", "text": "\\ud800", "usage": NaN}\n')
     assert isinstance(result, Result)
     assert [garbled.key for garbled in result.garbled] == ["usage"]
