@@ -193,7 +193,7 @@ def test_a_later_round_of_a_trace_shares_nothing_with_the_first(tmp_path):
         ),
         (
             {"timestamp": 9, "input_length": 64, "output_length": 4, "hash_ids": [0]},
-            "expected a timestamp of at least 95",
+            "expected a timestamp of at least that of the line above it, found 9 below 95",
         ),
         (
             {"timestamp": 99, "output_length": 4, "hash_ids": [0]},
@@ -214,10 +214,13 @@ def test_a_line_that_is_none_of_a_trace_is_refused_by_its_number(line, message, 
     assert message in str(problem)
 
 
-def test_every_bad_line_is_named_at_once(tmp_path):
+def test_every_kind_of_bad_line_is_told_at_once_with_its_count(tmp_path):
     with pytest.raises(WlgenError) as failure:
-        plan_of(tmp_path, ["x", *lines_of(SMALL), "y"])
-    assert [str(problem).split(": ")[0][-2:] for problem in failure.value.problems] == [":1", "10"]
+        plan_of(tmp_path, ["x", *lines_of(SMALL), "y", "[1]"])
+    no_json, more, no_line = map(str, failure.value.problems)
+    assert "trace.jsonl:1: expected a JSON object a line" in no_json
+    assert more == "and 1 more line like these"
+    assert "trace.jsonl:11" in no_line
 
 
 def test_a_trace_of_which_no_row_is_short_enough_is_refused(tmp_path):

@@ -150,7 +150,11 @@ WRONG = {
         4,
         "few.jsonl:1: expected 2 hash_ids for 100 tokens in blocks of 64, found 1",
     ),
-    "times out of order": (trace("late.jsonl"), 4, "late.jsonl:2: expected a timestamp of at least 9"),
+    "times out of order": (
+        trace("late.jsonl"),
+        4,
+        "late.jsonl:2: expected a timestamp of at least that of the line above it, found 8 below 9",
+    ),
     "a cut line": (trace("cut.jsonl"), 4, "cut.jsonl:1: expected a JSON object a line"),
     "an absent key": (trace("keys.jsonl"), 4, "keys.jsonl:1 hash_ids: expected"),
 }

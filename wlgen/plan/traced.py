@@ -16,18 +16,18 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Annotated
 
-import orjson
 from pydantic import ConfigDict, Field, ValidationError
 
 from wlgen import streams
 from wlgen.encodings import Framing
-from wlgen.errors import Problem, WlgenError, error
+from wlgen.errors import error
 from wlgen.pages import ceil_to
 from wlgen.plan.ordinals import Numbering
 from wlgen.plan.predict import Predictor
 from wlgen.plan.rows import MessagePlan, RowPlan, Segment, row_id
 from wlgen.spec.inputs import own_name
 from wlgen.spec.model import Spec, Trace
+from wlgen.strict.jsonl import parse_lines
 from wlgen.strict.model import Strict
 from wlgen.workload.bounds import UNBOUNDED, Tokens
 from wlgen.workload.manifest import Promises
@@ -191,29 +191,28 @@ def read_trace(trace: Trace, content: bytes, place: str, least_len: int) -> tupl
     trace. least_len: tokens of the shortest prompt, which the framing and one token fill.
     """
     rows: list[TraceRow] = []
-    problems: list[Problem] = []
     blocks, name = _Blocks(), own_name(trace.path)
     before: float = 0
     left_out = 0
-    for number, text in enumerate(content.splitlines(), 1):
-        if len(rows) == trace.limit:
-            break
-        try:
-            line = _line(text, f"{name}:{number}", trace, least_len)
-            if line.timestamp < before:
-                expected = f"a timestamp of at least {before:g}, the one above it"
-                raise error(f"{name}:{number}", expected=expected, found=f"{line.timestamp:g}")
-        except WlgenError as failure:
-            problems += failure.problems
-            continue
+
+    def timed(value: object, line_place: str) -> _Line:
+        nonlocal before
+        line = _line(value, line_place, trace, least_len)
+        if line.timestamp < before:
+            expected = "a timestamp of at least that of the line above it"
+            raise error(line_place, expected=expected, found=f"{line.timestamp:g} below {before:g}")
         before = line.timestamp
         if _is_taken(line, trace):
-            _check_unit(line.timestamp, trace, place, f"{name}:{number}")
+            _check_unit(line.timestamp, trace, place, line_place)
+        return line
+
+    for line in parse_lines(content.splitlines(), name, timed):
+        if _is_taken(line, trace):
             rows.append(blocks.row(line, trace))
         else:
             left_out += 1
-    if problems:
-        raise WlgenError(*problems)
+        if len(rows) == trace.limit:
+            break
     if not rows:
         remedy = "Change min_len or max_len, or give another trace."
         raise error(place, expected="rows", found=f"none; {left_out} left out by their length", remedy=remedy)
@@ -248,11 +247,9 @@ class _Line(Strict):
     hash_ids: list[int]
 
 
-def _line(text: bytes, place: str, trace: Trace, least_len: int) -> _Line:
+def _line(value: object, place: str, trace: Trace, least_len: int) -> _Line:
     try:
-        line = _Line.model_validate(orjson.loads(text))
-    except orjson.JSONDecodeError as failure:
-        raise error(place, expected="a JSON object a line", found=str(failure)) from failure
+        line = _Line.model_validate(value)
     except ValidationError as failure:
         first = failure.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))

@@ -19,9 +19,9 @@ from wlgen.audit.join import Rows, join
 from wlgen.audit.results import read_results
 from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.errors import WlgenError, error
-from wlgen.simulate.lines import read_lines
 from wlgen.simulate.telling import Telling, telling
 from wlgen.spec.kinds import RuleKind, rule_kind
+from wlgen.strict.jsonl import read_lines
 from wlgen.workload.opened import Workload
 from wlgen.workload.splits import Split
 

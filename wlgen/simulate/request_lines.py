@@ -16,7 +16,7 @@ from wlgen.cache.rule import Ids
 from wlgen.encodings import Encoding, Message
 from wlgen.errors import error
 from wlgen.export.folder import MARKER
-from wlgen.simulate.lines import read_lines
+from wlgen.strict.jsonl import read_lines
 
 TextAs: TypeAlias = Literal["chat", "raw"]
 _END = 1 << 31  # token ids lie below it

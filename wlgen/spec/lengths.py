@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationInfo, model_validator
 
@@ -16,6 +15,7 @@ from wlgen.errors import error
 from wlgen.spec.inputs import Inputs
 from wlgen.spec.popularity import Weight, chosen
 from wlgen.streams import Coordinates, below, part, words
+from wlgen.strict.jsonl import parse_lines
 from wlgen.strict.model import Strict, key, refusal
 from wlgen.workload.bounds import Tokens
 
@@ -243,14 +243,12 @@ def _csv_rows(content: bytes, path: str) -> Iterator[tuple[int, dict[str, Any]]]
 
 
 def _json_rows(content: bytes, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, text in enumerate(content.splitlines(), 1):
-        try:
-            row = orjson.loads(text)
-        except orjson.JSONDecodeError as failure:
-            raise error(f"{path}:{line}", expected="a JSON object a line", found=str(failure)) from failure
-        if not isinstance(row, dict):
-            raise error(f"{path}:{line}", expected="a JSON object a line", found=type(row).__name__)
-        yield line, row
+    def row(value: object, place: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise error(place, expected="a JSON object a line", found=type(value).__name__)
+        return value
+
+    yield from enumerate(parse_lines(content.splitlines(), path, row), 1)
 
 
 def _whole(value: object, place: str, least: int) -> int:

@@ -1,0 +1,71 @@
+"""JSONL that people hand in: every line is checked, and each kind of mistake is told once with its count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import orjson
+
+from wlgen.errors import MoreProblems, Problem, WlgenError, error, regular
+
+T = TypeVar("T")
+
+
+def read_lines(
+    path: Path, parse: Callable[[object, str], T], *, expected: str, file_of: str, remedy: str
+) -> Iterator[T]:
+    """Yield what `parse` makes of each line of a file; see `parse_lines`. file_of: what the file is."""
+    try:
+        with regular(path).open("rb") as lines:
+            yield from parse_lines(lines, str(path), parse, expected=expected, remedy=remedy)
+    except OSError as failure:
+        words = failure.strerror or str(failure)
+        raise error(str(path), expected=file_of, found=words) from failure
+
+
+def parse_lines(
+    lines: Iterable[bytes],
+    name: str,
+    parse: Callable[[object, str], T],
+    *,
+    expected: str = "a JSON object a line",
+    remedy: str = "",
+) -> Iterator[T]:
+    """Yield what `parse` makes of each line's JSON value and its place, "name:3" for the third line.
+
+    Once a line is bad nothing more is yielded, but all other lines are checked. Then a WlgenError tells the
+    first mistake of each kind: 40 lines without a prompt are one problem and "and 39 more lines like these".
+    `parse` raises WlgenError for a value that does not fit. expected and remedy: of a line that is no JSON.
+    """
+    first: dict[str, Problem] = {}
+    more: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        place = f"{name}:{number}"
+        try:
+            found = parse(_value(line, place, expected, remedy), place)
+        except WlgenError as failure:
+            for problem in failure.problems:
+                more[problem.expected] = more.get(problem.expected, -1) + 1
+                first.setdefault(problem.expected, problem)
+            continue
+        if not first:
+            yield found
+    if first:
+        raise WlgenError(*_told(first, more))
+
+
+def _value(line: bytes, place: str, expected: str, remedy: str) -> object:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as failure:
+        raise error(place, expected=expected, found=str(failure), remedy=remedy) from failure
+
+
+def _told(first: dict[str, Problem], more: dict[str, int]) -> Iterator[Problem]:
+    for kind, problem in first.items():
+        yield problem
+        if (rest := more[kind]) > 0:
+            found = f"{rest} more line{'s' * (rest != 1)}"
+            yield MoreProblems(place=problem.place, expected=kind, found=found, rest=rest)
