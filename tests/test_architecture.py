@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -93,6 +94,44 @@ def test_the_rooms_form_no_circle():
     for name, others in GRAPH.items():
         rooms[room(name)] |= {room(other) for other in others} - {room(name), ""}
     list(TopologicalSorter(rooms).static_order())
+
+
+PACKAGES = sorted(set(FLOOR) - FLAT)
+FACE_LINE = re.compile(r"^(\w+)  +\S.*$", re.MULTILINE)
+MOST_FACES = 11  # modules of one room that other rooms import
+
+
+def face(package: str) -> set[str]:
+    """Return the modules that a package's docstring names as those that other rooms import."""
+    return set(FACE_LINE.findall(ast.get_docstring(TREES[f"wlgen.{package}"]) or ""))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_says_which_of_its_modules_other_rooms_import(package):
+    """No more, no less: what the docstring does not name may change without a look at other rooms."""
+    imported = {
+        other.split(".")[2]
+        for name, others in GRAPH.items()
+        for other in others
+        if room(name) != room(other) == package and other.count(".") == 2
+    }
+    assert imported == face(package)
+    assert len(imported) <= MOST_FACES
+
+
+def test_nobody_imports_a_private_name():
+    """A name with an underscore is its own module's affair, and may change without a look at others."""
+    taken = {
+        (name, f"{node.module}.{alias.name}")
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("wlgen")
+        for alias in node.names
+        if alias.name.startswith("_")
+        and not alias.name.startswith("__")
+        and f"{node.module}.{alias.name}" not in MODULES
+    }
+    assert taken == set()
 
 
 def test_a_type_name_means_one_thing():

@@ -2,6 +2,9 @@
 
 An encoding is one module here with `Options` (a strict pydantic model of what a spec may set) and
 `load(options, *, place) -> Encoding`, whose errors begin with `place`.
+
+What other rooms import of it, beside the names below:
+deepseek_v4  the encoding that is packaged with wlgen
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Exporters: one short file a client; pure, rows in, (name, bytes) out, streaming.
 
 An exporter is one module here that is an `Exporter`: its name is the client's.
+
+What other rooms import of it, beside the names below:
+_run_card  the run card of an export
 """
 
 from __future__ import annotations

@@ -4,6 +4,10 @@ A reader is one module here with `read(source) -> Iterator[Result | Problem]`, a
 where the client can be told safely from a file's first bytes. Each record passes the door of _door.py: a
 value that does not fit is noted in the record's result, and a record that cannot be read, or names no row,
 is a Problem in its place. One bad record never costs another.
+
+What other rooms import of it, beside the names below:
+_door   the one door for values that others wrote
+_usage  the server's counts under each name that engines and clients give them
 """
 
 from __future__ import annotations

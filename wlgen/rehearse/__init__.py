@@ -2,4 +2,9 @@
 
 It computes nothing: prompts are matched and inserted as the rule says, answers are filler, and time follows
 a stated model. It exists so that a whole pipeline can be walked before an accelerator is booked.
+
+What other rooms import of it:
+run       a rehearsal from its options to its end
+settings  what a rehearsal may be asked to be
+faults    what goes wrong on demand
 """

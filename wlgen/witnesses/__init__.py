@@ -5,6 +5,9 @@ SGLang's request files and SGLang's log do. A kind is one module here with OPTIO
 that takes its files; `claims(opening)`, whether a file that begins with these bytes is surely of this kind;
 and `read(name, content)`, which yields values in file order. A line that cannot be read is yielded as a
 Problem in its place, so that the rest of the file is still read. Parsing only: `wlgen/server/scrape.py` asks.
+
+What other rooms import of it, beside the names below:
+_scrape_file  the JSON of a scrape file, written and read
 """
 
 from __future__ import annotations
