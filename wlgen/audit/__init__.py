@@ -9,5 +9,6 @@ results      result files, recognised and opened one after another
 diagnosis    the cause of what broke, where its pattern has a known one
 remedies     what to do about each cause
 run_figures  throughput, latencies and concurrency in one window
+sending      when requests were sent: beside their planned times, and rank beside rank
 windows      the whole run, and AISBench's steady window
 """

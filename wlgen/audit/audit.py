@@ -15,6 +15,7 @@ from wlgen.audit.findings import Promised, findings_of
 from wlgen.audit.join import Joined, Rows, join
 from wlgen.audit.model import Audit, CachedRatio, Observed, RowOutcome, Summary, mean, ratios_of, timed_split
 from wlgen.audit.run_figures import Setting, Timeline, figures
+from wlgen.audit.sending import lateness, overlap
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.readers import Result
 from wlgen.workload.manifest import Manifest
@@ -49,15 +50,20 @@ def audit(
         return row.split in splits and row.split.within(row.round, rounds)
 
     results: dict[str, list[Result]] = defaultdict(list)
-    timed: list[Result] = []
+    timed: list[tuple[Promised, Result]] = []
     assumed = 0
     for row, result in joined.pairs:
         used = _with_zero(result) if absent_is_zero else result
         assumed += used is not result
         results[row.id].append(used)
         if row.split == timed_split(splits) and asked(row):
-            timed.append(used)
-    outcomes = tuple(_outcome(row, results.get(row.id, [])) for row in known.all if asked(row))
+            timed.append((row, used))
+    audited = [row for row in known.all if asked(row)]
+    setting = setting or Setting()
+    sent = {row_id: found[0] for row_id, found in results.items()}
+    times = lateness(audited, sent, setting.late)
+    off = times.findings if times else {}
+    outcomes = tuple(_outcome(row, results.get(row.id, []), off.get(row.id)) for row in audited)
     elsewhere = Counter(
         row.split.value if row.split not in splits else f"round {row.round} {row.split}"
         for row, _ in joined.pairs
@@ -65,7 +71,7 @@ def audit(
     )
     _require_results(outcomes, joined, elsewhere)
     classes = tuple(of_classes(outcomes))
-    timeline = Timeline.of(timed)
+    timeline, together = Timeline.of([result for _, result in timed]), overlap(timed)
     measured = [o for o in outcomes if not o.row.split.primes]
     return Audit(
         name=manifest.name,
@@ -92,7 +98,9 @@ def audit(
         by_split=tuple(_summaries(outcomes, by_rank=False)),
         by_rank=tuple(_summaries(outcomes, by_rank=True)),
         timeline=timeline,
-        windows=figures(timeline, setting or Setting()),
+        windows=figures(timeline, setting, together),
+        lateness=times,
+        overlap=together,
         outcomes=outcomes,
         problems=tuple(joined.problems),
     )
@@ -122,8 +130,8 @@ def _with_zero(result: Result) -> Result:
     return result
 
 
-def _outcome(row: Promised, results: Sequence[Result]) -> RowOutcome:
-    found = []
+def _outcome(row: Promised, results: Sequence[Result], late: Finding | None) -> RowOutcome:
+    found = [late] if late else []
     if len(results) != 1:
         found.append(Finding(id=row.id, promise="sent_once", expected=1, got=len(results)))
     for result in results:

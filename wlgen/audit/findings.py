@@ -18,6 +18,7 @@ MEANING: dict[str, str] = {
     "success": "every request succeeds",
     "garbled": "every value of a result is what its key asks for",
     "one_attempt": "no request is retried",
+    "on_time": "each request is sent at its planned time",
     "text": "the text is sent unchanged",
     "dp_rank": "the planned rank serves the row",
     "observed": "the server's counts are reported",
@@ -49,6 +50,7 @@ class Promised:
     round: int = 0
     request_class: str | None = None
     cached_len_recorded: int | None = None
+    timestamp_ms: int | None = None
     bound: Bound = UNBOUNDED
 
     @classmethod

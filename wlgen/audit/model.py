@@ -9,6 +9,7 @@ from typing import NamedTuple
 from wlgen.audit.diagnosis import Diagnosis
 from wlgen.audit.findings import Promised
 from wlgen.audit.run_figures import Figures, Timeline
+from wlgen.audit.sending import Lateness, Overlap
 from wlgen.errors import Problem
 from wlgen.readers import Result
 from wlgen.workload.bounds import Bound
@@ -116,7 +117,9 @@ class Audit:
     outcomes: one an audited row, in plan order. elsewhere: results of rows of splits and rounds that are not
     under audit. assumed_zero: rows whose missing figure
     was taken as 0 because the caller vouched for it. timeline, windows: of the split that timed_split names,
-    every result of it. problems: what could not be read.
+    every result of it. lateness: its planned times beside those at which it was sent, None where nothing is
+    planned. overlap: when all its ranks ran, None for one rank or without times. problems: what could not be
+    read.
     """
 
     name: str
@@ -134,6 +137,8 @@ class Audit:
     by_rank: tuple[Summary, ...]
     timeline: Timeline
     windows: tuple[Figures, ...]
+    lateness: Lateness | None
+    overlap: Overlap | None
     outcomes: tuple[RowOutcome, ...]
     problems: tuple[Problem, ...]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wlgen.audit.sending import LATE, Overlap
 from wlgen.audit.windows import Times, Window, running, windows
 from wlgen.readers import Result
 
@@ -20,12 +21,14 @@ class Setting:
     """What a person says of the run; None where nothing is said.
 
     concurrency: the client's limit (the observed peak stands in). rate: planned requests a second.
-    cards: accelerators, for output tokens a second and card.
+    cards: accelerators, for output tokens a second and card. late: seconds that a request may be sent off its
+    planned time.
     """
 
     concurrency: int | None = None
     rate: float | None = None
     cards: int | None = None
+    late: float = LATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +112,22 @@ class Timeline:
         return running(self.start, self.end, float(self.start.min()), float(self.end.max()))[0]
 
 
-def figures(timeline: Timeline, setting: Setting) -> tuple[Figures, ...]:
-    """Return the figures of the whole run, stable V1 and stable V2."""
+def figures(timeline: Timeline, setting: Setting, overlap: Overlap | None = None) -> tuple[Figures, ...]:
+    """Return the figures of the whole run, stable V1 and stable V2.
+
+    overlap: when all ranks ran; a window in less than half of which they did has no figures.
+    """
     limit = timeline.peak if setting.concurrency is None else setting.concurrency
     if timeline.start is None:
         return _durations_alone(timeline, limit)
     found = windows(timeline.start, timeline.end, limit)
-    return tuple(_of_window(timeline, window, limit, setting) for window in found)
+    return tuple(_of_window(timeline, _quotable(window, overlap), limit, setting) for window in found)
+
+
+def _quotable(window: Window, overlap: Overlap | None) -> Window:
+    if window.missing or overlap is None:
+        return window
+    return replace(window, missing=overlap.lacks(window.start, window.end))
 
 
 def _durations_alone(timeline: Timeline, limit: int) -> tuple[Figures, ...]:

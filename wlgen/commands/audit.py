@@ -29,6 +29,14 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     ] = None,
     rate: Annotated[float | None, typer.Option(min=1e-9, help="Planned requests a second.")] = None,
     cards: Annotated[int | None, typer.Option(min=1, help="Accelerators, for tokens/s a card.")] = None,
+    late: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Seconds that a request may be off its planned time; never under 1 % of the mean gap.",
+        ),
+    ] = 0.5,
     absent_is_zero: Annotated[
         bool,
         typer.Option(
@@ -43,7 +51,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     """Audit a run: join its results to the rows of the set and check each promise for each request.
 
     Every row sent once and none foreign, no failure, no retry that the client records, text and tokens exact,
-    cached tokens at least the bound and equal to the plan. Exit 0 all hold, 1 findings, 2 unusable input.
+    planned times kept, cached tokens at least the bound and equal to the plan. Exit 0 all hold, 1 findings,
+    2 unusable input.
     """
     from wlgen.audit.audit import audit, parse_rounds, parse_splits
     from wlgen.audit.results import read_results
@@ -65,7 +74,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         workload.manifest,
         splits=parse_splits(split or ()),
         rounds=parse_rounds(round_ or (), workload.manifest.rounds),
-        setting=Setting(concurrency=concurrency, rate=rate, cards=cards),
+        setting=Setting(concurrency=concurrency, rate=rate, cards=cards, late=late),
         absent_is_zero=absent_is_zero,
     )
     if html is not None:

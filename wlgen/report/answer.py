@@ -37,9 +37,26 @@ def answer(audit: Audit) -> dict[str, Any]:
         "by_split": [_summary(summary) for summary in audit.by_split],
         "by_rank": [_summary(summary) for summary in audit.by_rank],
         "worst": [_worst(outcome) for outcome in audit.worst],
+        "planned_times": _times(audit),
+        "ranks_together": asdict(audit.overlap) | {"seconds": audit.overlap.seconds}
+        if audit.overlap
+        else None,
         "windows_of": timed_split(audit.splits),
         "windows": [asdict(window) for window in audit.windows],
         "problems": [str(problem) for problem in audit.problems],
+    }
+
+
+def _times(audit: Audit) -> dict[str, Any] | None:
+    times = audit.lateness
+    if times is None:
+        return None
+    return {
+        "planned": times.planned,
+        "not_observed": times.unseen,
+        "limit": times.limit,
+        "seen": asdict(times.seen) if times.seen else None,
+        "by_rank": {str(rank): asdict(delays) for rank, delays in times.by_rank.items()},
     }
 
 

@@ -29,6 +29,7 @@ from wlgen.report.words import (
     lowest_ranks,
     promises,
     recorded,
+    sending,
     shown,
     spread_cells,
     spreads,
@@ -85,6 +86,7 @@ def page(audit: Audit, tree: Tree | None = None) -> str:
         worst=list(_worst(audit)),
         timed=timed_split(audit.splits),
         timeline=Markup(timeline(audit)),  # noqa: S704
+        sending=sending(audit),
         windows=[_window(window) for window in audit.windows],
     )
 

@@ -78,6 +78,9 @@ PAGE = """\
 <h2>Timeline of the {{ timed }} rows</h2>
 {{ timeline }}
 <h2>Windows</h2>
+{% for line in sending -%}
+<p>{{ line|sentence }}</p>
+{% endfor -%}
 {% for window in windows -%}
 <section><h3>{{ window.name }}</h3>
 {% if window.empty %}<p>No window: {{ window.missing }}.</p>

@@ -21,6 +21,7 @@ from wlgen.report.words import (
     lowest_ranks,
     promises,
     recorded,
+    sending,
     shown,
     spread_cells,
     spreads,
@@ -47,6 +48,8 @@ def terminal(audit: Audit) -> Group:
     for diagnosis in audit.diagnosis:
         parts += ["", Text(f"cause: {diagnosis.cause} ({diagnosis.rows} rows)", style="bold")]
         parts += [Text(f"  {diagnosis.evidence}."), Text(f"  {diagnosis.remedy}")]
+    if said := sending(audit):
+        parts += ["", *map(Text, said)]
     for window in audit.windows:
         parts += ["", *_window(window)]
     return Group(*parts)

@@ -9,6 +9,7 @@ from fractions import Fraction
 from wlgen.audit.findings import MEANING, NOT_OBSERVED
 from wlgen.audit.model import Audit, CachedRatio, RowOutcome, Summary
 from wlgen.audit.run_figures import MEMBERS_FLOOR, SECONDS_FLOOR, Figures, Spread
+from wlgen.audit.sending import Delays
 from wlgen.pages import percent, percent_of
 from wlgen.workload.bounds import UNBOUNDED, Bound
 from wlgen.workload.rows import Finding
@@ -17,6 +18,7 @@ WINDOWS = {"whole": "whole run", "stable_v1": "AISBench stable V1", "stable_v2":
 FLOOR = f"{MEMBERS_FLOOR} requests and {SECONDS_FLOOR:.0f} s"
 AS_PLANNED, NO_BOUND = "as planned", "no bound"  # of a cold class and a trace
 CLASS_NAMES = ("class", "asked", "planned", "observed", "worst planned", "observed")
+LATE_RANKS = 4  # that are told; --json has them all
 WHOLE_NUMBERS = 1000  # from here on decimals do not matter
 
 
@@ -103,6 +105,34 @@ def unseen(audit: Audit) -> str:
     if not audit.outcomes or any(o.result and o.result.text_sha256 for o in audit.outcomes):
         return ""
     return "no result holds its text: a run of another set of this shape would look the same"
+
+
+def sending(audit: Audit) -> list[str]:
+    """Return what is said of when requests were sent: beside their planned times, and rank beside rank."""
+    said = []
+    times, together = audit.lateness, audit.overlap
+    if times and times.seen:
+        limit = f"at most {times.limit:g} s is asked"
+        said.append(f"sent off the planned times: {_off(times.seen)} ({limit})")
+        worst = sorted(times.by_rank.items(), key=lambda each: -abs(each[1].most))
+        late = [(rank, delays) for rank, delays in worst if abs(delays.most) > times.limit]
+        said += [f"  rank {rank}: {_off(delays)}" for rank, delays in late[:LATE_RANKS]]
+        said += [f"  and {len(late) - LATE_RANKS} more ranks"] * (len(late) > LATE_RANKS)
+    if times and times.unseen:
+        rows = counted(times.unseen, "row")
+        said.append(f"planned times of {rows}: {NOT_OBSERVED}, no result says when they were sent")
+    if together and together.seconds > 0:
+        said.append(
+            f"all {together.ranks} ranks ran together for {together.seconds:.3f} s of {together.whole:.3f} s"
+        )
+    elif together:
+        apart = f"rank {together.first} had ended {-together.seconds:.3f} s before rank {together.last} began"
+        said.append(f"the {together.ranks} ranks did not run together: {apart}")
+    return said
+
+
+def _off(delays: Delays) -> str:
+    return f"p50 {delays.p50:.3f} s, most {delays.most:.3f} s, {counted(delays.requests, 'request')}"
 
 
 def _short(ratio: Fraction) -> str:

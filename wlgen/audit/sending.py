@@ -1,0 +1,194 @@
+"""When requests were sent: each beside its planned time, and the ranks beside each other.
+
+A set with arrivals, or of a trace, promises when each request is sent: a row has timestamp_ms, counted from
+the start of its round. And a client that runs one process a rank may send the ranks one after another: the
+server was then never under the load of all of them, whatever the figures of the whole run say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from wlgen.audit.findings import Promised
+from wlgen.readers import Result
+from wlgen.workload.rows import Finding
+
+LATE = 0.5  # seconds that a request may be off its planned time
+OF_THE_GAP = 0.01  # and of the mean gap between planned times: 1 s where a request is sent every 100 s
+FIRST = 10  # requests of a round that tell when it began
+TOGETHER = 0.5  # of a window, the least in which all ranks must run for its figures to be quoted
+_MS = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """How far some requests were sent off their planned times, in seconds; later is positive.
+
+    most: that of the request that was furthest off, early or late.
+    """
+
+    requests: int
+    p50: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lateness:
+    """The planned times of a run beside the times at which its requests were sent.
+
+    planned: rows with a planned time. limit: seconds that a request may be off. seen: what was sent, None
+    where no result says when it was sent; by_rank: the same of each rank. findings: a request further off
+    than the limit.
+
+    The zero of a round is the request that was sent earliest beside its plan among the first ten: so a slow
+    first request makes no other early, and a client that sends twice as fast as planned is early, not late.
+    A request far before the nine others is no zero: one broken clock of 640 would make 639 requests late.
+    """
+
+    planned: int
+    limit: float
+    seen: Delays | None
+    by_rank: Mapping[int, Delays]
+    findings: Mapping[str, Finding]
+
+    @property
+    def unseen(self) -> int:
+        """Rows with a planned time of which no result says when they were sent."""
+        return self.planned - (self.seen.requests if self.seen else 0)
+
+
+def lateness(
+    rows: Iterable[Promised], sent: Mapping[str, Result | None], late: float = LATE
+) -> Lateness | None:
+    """Return how late each row was sent; sent: row id -> its first result. None where nothing is planned."""
+    rounds: dict[int, list[tuple[float, Promised]]] = defaultdict(list)
+    for row in rows:
+        if row.timestamp_ms is not None:
+            rounds[row.round].append((row.timestamp_ms * _MS, row))
+    if not rounds:
+        return None
+    limit = max(
+        [late, *(OF_THE_GAP * _mean_gap([time for time, _ in planned]) for planned in rounds.values())]
+    )
+    off: list[tuple[Promised, float]] = []
+    for planned in rounds.values():
+        planned.sort(key=lambda each: each[0])
+        shifts = [
+            (row, start - time) for time, row in planned if (start := _start(sent.get(row.id))) is not None
+        ]
+        zero = _zero(sorted(shift for _, shift in shifts[:FIRST]), limit)
+        off += [(row, shift - zero) for row, shift in shifts]
+    of_rank: dict[int, list[float]] = defaultdict(list)
+    for row, seconds in off:
+        of_rank[row.dp_rank].append(seconds)
+    return Lateness(
+        planned=sum(map(len, rounds.values())),
+        limit=limit,
+        seen=_delays([seconds for _, seconds in off]) if off else None,
+        by_rank={rank: _delays(each) for rank, each in sorted(of_rank.items())},
+        findings={row.id: _finding(row, seconds, limit) for row, seconds in off if abs(seconds) > limit},
+    )
+
+
+def _start(result: Result | None) -> float | None:
+    return None if result is None else result.start
+
+
+def _mean_gap(times: Sequence[float]) -> float:
+    return (max(times) - min(times)) / (len(times) - 1) if len(times) > 1 else 0.0
+
+
+def _zero(shifts: Sequence[float], limit: float) -> float:
+    """Return the lowest of sorted shifts that another one is within the limit of; the lowest if none is."""
+    agreed = (low for low, high in pairwise(shifts) if high - low <= limit)
+    return next(agreed, shifts[0] if shifts else 0.0)
+
+
+def _delays(seconds: Sequence[float]) -> Delays:
+    return Delays(requests=len(seconds), p50=median(seconds), most=max(seconds, key=abs))
+
+
+def _finding(row: Promised, seconds: float, limit: float) -> Finding:
+    got = f"{abs(seconds):.3f} s {'late' if seconds > 0 else 'early'}"
+    return Finding(
+        id=row.id, promise="on_time", expected=f"at most {limit:g} s off its planned time", got=got
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """The part of a run in which every rank ran: from the last first start of a rank to the first last end.
+
+    Of rank 0 running from 0 to 10 s and rank 1 from 10.014 to 20 s it is 10.014 to 10: they never ran
+    together. ranks: how many ran. since, until: on the client's clock. last, first: the ranks that began last
+    and ended first. whole: seconds of the run.
+    planned: the rows' planned times let the ranks run apart, so no window is withheld because they did.
+    """
+
+    ranks: int
+    since: float
+    until: float
+    last: int
+    first: int
+    whole: float
+    planned: bool
+
+    @property
+    def seconds(self) -> float:
+        """How long all ranks ran together; below zero, how long one had ended when another began."""
+        return self.until - self.since
+
+    def lacks(self, start: float, end: float) -> str:
+        """Say why the figures of a window are not quoted; "" where all ranks ran in half of it or more."""
+        inside = min(end, self.until) - max(start, self.since)
+        if self.planned or inside >= TOGETHER * (end - start):
+            return ""
+        if self.seconds <= 0:
+            return (
+                f"rank {self.first} had ended {-self.seconds:.3f} s before rank {self.last} began, "
+                "so the server never met all ranks at once"
+            )
+        share = f"{max(0.0, inside):.3f} s of its {end - start:.3f} s"
+        return f"all {self.ranks} ranks ran together in {share} only"
+
+
+def overlap(timed: Iterable[tuple[Promised, Result]]) -> Overlap | None:
+    """Return when all ranks ran, of the successful requests whose times are known; None of a single rank."""
+    spans: dict[int, tuple[float, float]] = {}
+    plans: dict[int, tuple[float, float]] = {}
+    for row, result in timed:
+        if result.success and result.start is not None and result.end is not None:
+            _widen(spans, row.dp_rank, result.start, result.end)
+            if row.timestamp_ms is not None:
+                _widen(plans, row.dp_rank, row.timestamp_ms, row.timestamp_ms)
+    if len(spans) <= 1:
+        return None
+    last = max(spans, key=lambda rank: spans[rank][0])
+    first = min(spans, key=lambda rank: spans[rank][1])
+    return Overlap(
+        ranks=len(spans),
+        since=spans[last][0],
+        until=spans[first][1],
+        last=last,
+        first=first,
+        whole=_whole(spans),
+        planned=bool(plans) and _common(plans) < TOGETHER * _whole(plans),
+    )
+
+
+def _widen(spans: dict[int, tuple[float, float]], rank: int, start: float, end: float) -> None:
+    low, high = spans.get(rank, (math.inf, -math.inf))
+    spans[rank] = min(low, start), max(high, end)
+
+
+def _common(spans: Mapping[int, tuple[float, float]]) -> float:
+    return min(end for _, end in spans.values()) - max(start for start, _ in spans.values())
+
+
+def _whole(spans: Mapping[int, tuple[float, float]]) -> float:
+    return max(end for _, end in spans.values()) - min(start for start, _ in spans.values())
