@@ -6,6 +6,8 @@ import hashlib
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -182,3 +184,28 @@ def test_inference_perf_is_recognised_however_long_its_first_request_is(tmp_path
     assert [r.index for r in found] == list(range(6))
     assert {r.text_sha256 for r in found} == {hashlib.sha256(b"x" * size).hexdigest()}
     assert [r.cached_tokens for r in found[:2]] == [0, 3840]
+
+
+def test_a_hot_journal_of_evalscope_is_named_and_what_was_written_whole_is_read(tmp_path):
+    """A process that dies amid a write leaves new pages in the database, and the old ones in the journal."""
+    path = tmp_path / "benchmark_data.db"
+    shutil.copyfile(SAMPLES / "evalscope/benchmark_data.db", path)
+    script = """if True:
+        import os, sqlite3, sys
+        store = sqlite3.connect(sys.argv[1])
+        store.execute("PRAGMA cache_size = 1")
+        store.execute("CREATE TABLE other (x)")
+        store.execute("UPDATE result SET prompt_tokens = 99")
+        store.executemany("INSERT INTO other VALUES (?)", [("x" * 900,)] * 3000)
+        os._exit(0)
+    """
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True, timeout=60)
+    journal = tmp_path / "benchmark_data.db-journal"
+    assert journal.stat().st_size
+    before = path.read_bytes()
+    *results, problem = read(path)[path.name]
+    assert [(r.prompt_tokens, r.output_tokens) for r in results] == [(260, 4)] * 2
+    assert isinstance(problem, Problem)
+    assert problem.place == str(journal)
+    assert "the run was cut there" in problem.found
+    assert path.read_bytes() == before

@@ -150,7 +150,13 @@ def copied(folder: Path, sample: str, change: str, value: Any) -> Path:
 def test_any_value_of_evalscopes_table_costs_no_other_row(tmp_path_factory, column, value):
     change = f"UPDATE result SET {column} = ? WHERE rowid = 1"  # noqa: S608 (a column of the list above)
     path = copied(tmp_path_factory.mktemp("e"), "evalscope/benchmark_data.db", change, value)
-    found = list(evalscope.read(Source(name=str(path), content=io.BytesIO(), beside=lambda _: path)))
+    found = list(
+        evalscope.read(
+            Source(
+                name=str(path), content=io.BytesIO(), beside=lambda name: path if name == path.name else None
+            )
+        )
+    )
     told(found)
     audited(found)
     assert isinstance(found[1], Result)
@@ -170,7 +176,13 @@ def test_any_stored_times_of_aisbench_cost_no_other_record_its_times(tmp_path_fa
     change = "UPDATE numpy_store SET arr_blob = ? WHERE id = 1"
     path = copied(tmp_path_factory.mktemp("a"), sample, change, value)
     lines = io.BytesIO((SAMPLES / "aisbench/plugin/rows5_details.jsonl").read_bytes())
-    found = list(aisbench.read(Source(name="formal.jsonl", content=lines, beside=lambda _: path)))
+    found = list(
+        aisbench.read(
+            Source(
+                name="formal.jsonl", content=lines, beside=lambda name: path if name == path.name else None
+            )
+        )
+    )
     told(found)
     audited(found)
     assert [item.start is not None for item in found[1:] if isinstance(item, Result)] == [True] * 4

@@ -15,6 +15,7 @@ from wlgen.audit.findings import Promised, findings_of
 from wlgen.audit.join import Joined, Rows, join
 from wlgen.audit.model import Audit, CachedRatio, Observed, RowOutcome, Summary, mean, ratios_of, timed_split
 from wlgen.audit.run_figures import Setting, Timeline, figures
+from wlgen.audit.second_run import second_runs
 from wlgen.audit.sending import lateness, overlap
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.readers import Result
@@ -40,11 +41,13 @@ def audit(
     rows: all rows of the set, streamed; only their promises are kept. Results are joined to rows of any
     split and round; seeds belong to each round. absent_is_zero: the caller knows that
     the server leaves cached tokens out when they are 0; without that, absent is NOT_OBSERVED. WlgenError
-    where no result could be used, with the reason for each file.
+    where no result could be used, with the reason for each file, and where the files hold more than one run.
     """
     bound_of = cache(manifest.bound_of)
     known = Rows(Promised.of(row, bound_of(row.request_class)) for row in rows)
     joined = join(known, files, splits, rounds)
+    if again := second_runs(joined.parts):
+        raise WlgenError(*again, *joined.problems)
 
     def asked(row: Promised) -> bool:
         return row.split in splits and row.split.within(row.round, rounds)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from wlgen.audit.findings import Promised
+from wlgen.audit.second_run import FilePart, parts_of
 from wlgen.errors import MoreProblems, Problem, capped
 from wlgen.readers import Result
 from wlgen.workload.rows import Finding
@@ -59,11 +60,15 @@ class Rows:
 
 @dataclass(kw_only=True, slots=True)
 class Joined:
-    """What joining found: results beside their rows in the order read, foreign ones, unreadable places."""
+    """What joining found: results beside their rows in the order read, foreign ones, unreadable places.
+
+    parts: what each file holds, by which a second run is told.
+    """
 
     pairs: list[tuple[Promised, Result]] = field(default_factory=list)
     foreign: list[Finding] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    parts: list[FilePart] = field(default_factory=list)
 
 
 def join(
@@ -96,6 +101,7 @@ def join(
         if problem := _of_another_set(name, pairs):
             joined.problems.append(problem)
             continue
+        joined.parts += parts_of(name, pairs)
         for row, result in pairs:
             if row is None:
                 joined.foreign.append(_foreign(result))

@@ -39,6 +39,7 @@ class Result:
     dp_rank: the rank that served it. prompt_tokens, cached_tokens, output_tokens: the server's counts.
     start, first_token, end: seconds on the client's own clock. A client that records only durations has
     start None, and first_token and end count from the request's own start.
+    run: which of the runs in its file, from 0: bench_serving adds a line a run, guidellm a benchmark a rate.
     garbled: what of the record did not fit; it stands in no other field.
     """
 
@@ -57,6 +58,7 @@ class Result:
     first_token: float | None = None
     end: float | None = None
     finish_reason: str | None = None
+    run: int = 0
     garbled: tuple[Garbled, ...] = ()
 
     @property

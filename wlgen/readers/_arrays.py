@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from wlgen.errors import Problem
@@ -47,13 +48,17 @@ def runs(
                 continue
             run = _run(document)
             if ("endpoint_type" in run) is vllm:
-                yield from _results(place, run, result)
+                yield from (_of_run(found, number - 1) for found in _results(place, run, result))
             else:
                 ours, other = ("vLLM", "SGLang") if vllm else ("SGLang", "vLLM")
                 yield Problem(place=place, expected=f"a run of {ours}", found=f"one of {other} or another")
     except Cut as cut:
         found = f"garbled: {cut}: the file was cut, or is of another client"
         yield Problem(place=source.name, expected="a JSON object a run", found=found)
+
+
+def _of_run(found: Result | Problem, run: int) -> Result | Problem:
+    return replace(found, run=run) if isinstance(found, Result) else found
 
 
 def decode_end(record: Part) -> float | None:

@@ -7,8 +7,10 @@ import io
 import pickle
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 from wlgen.errors import Problem, printable
@@ -39,22 +41,51 @@ def read(source: Source) -> Iterator[Result | Problem]:
     """Yield the results in the order they ended; joined by the trace's request_id, or by the text.
 
     Of a stream evalscope drops the last event, which has no choices but the usage, and keeps the two token
-    counts of it: cached tokens are then not observed, and only of whole responses they are (1.14.1).
+    counts of it: cached tokens are then not observed, and only of whole responses they are (1.14.1). A run
+    that was killed while it wrote leaves a journal beside the database: a Problem names it.
     """
-    path = source.beside(Path(source.name).name)
+    name = Path(source.name).name
+    path, journal = source.beside(name), source.beside(f"{name}-journal")
     if path is None:
         yield Problem(place=source.name, expected="a database on disk", found="none")
         return
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as store:
-            # A text that is no UTF-8 would otherwise end the reading of the whole table.
-            store.text_factory = lambda text: text.decode(errors="replace")
-            for number, values in enumerate(store.execute(_QUERY)):
-                record = Part(dict(zip(_COLUMNS, values, strict=True)))
-                yield admitted(_result(record, f"{source.name}[{number}]"), record)
-    except sqlite3.Error as failure:
-        found = f"garbled: {failure}"
-        yield Problem(place=source.name, expected="evalscope's table `result`", found=found)
+    with ExitStack() as stack:
+        try:
+            settled = path if journal is None else _rolled_back(path, journal, stack)
+            yield from _records(settled, source.name)
+        except (sqlite3.Error, OSError) as failure:
+            found = f"garbled: {printable(str(failure))}"
+            yield Problem(place=source.name, expected="evalscope's table `result`", found=found)
+    if journal is not None:
+        yield Problem(
+            place=f"{source.name}-journal",
+            expected="a database that evalscope has closed",
+            found="a hot journal: evalscope was killed while it wrote. What it had written whole is read, "
+            "and the run was cut there",
+        )
+
+
+def _rolled_back(path: Path, journal: Path, stack: ExitStack) -> Path:
+    """Return a copy of a database from which SQLite may take back what was written by half.
+
+    The database itself already holds the pages of the unfinished write, and SQLite does not read it before
+    it has restored those in the journal, which changes the file. The copy goes when the stack is closed.
+    """
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="wlgen-")))
+    for each in (path, journal):
+        copyfile(each, folder / each.name)
+    with closing(sqlite3.connect(folder / path.name)) as store:
+        store.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return folder / path.name
+
+
+def _records(path: Path, name: str) -> Iterator[Result | Problem]:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as store:
+        # A text that is no UTF-8 would otherwise end the reading of the whole table.
+        store.text_factory = lambda text: text.decode(errors="replace")
+        for number, values in enumerate(store.execute(_QUERY)):
+            record = Part(dict(zip(_COLUMNS, values, strict=True)))
+            yield admitted(_result(record, f"{name}[{number}]"), record)
 
 
 def _result(record: Part, place: str) -> Result:

@@ -34,7 +34,7 @@ def read(source: Source) -> Iterator[Result | Problem]:
                 yield Problem(place=f"{source.name}:benchmarks", expected="a list", found="garbled: no list")
                 continue
             for number in document.items():
-                yield from _benchmark(document, f"{source.name}:benchmarks[{number}]")
+                yield from _benchmark(document, f"{source.name}:benchmarks[{number}]", number)
     except Cut as cut:
         found = f"garbled: {cut}: the file was cut, or is of another client"
         yield Problem(place=source.name, expected="a guidellm report", found=found)
@@ -43,7 +43,7 @@ def read(source: Source) -> Iterator[Result | Problem]:
         yield Problem(place=source.name, expected="benchmarks[].requests", found="no benchmarks")
 
 
-def _benchmark(document: Document, place: str) -> Iterator[Result | Problem]:
+def _benchmark(document: Document, place: str, run: int) -> Iterator[Result | Problem]:
     if not document.is_a(b"{"):
         document.skip()
         yield Problem(place=place, expected="a benchmark, an object", found="garbled: another value")
@@ -61,10 +61,10 @@ def _benchmark(document: Document, place: str) -> Iterator[Result | Problem]:
                 if isinstance(held, Problem):
                     yield held
                 else:
-                    yield admitted(_result(held, outcome, f"{place}.{outcome}[{number}]"), held)
+                    yield admitted(_result(held, outcome, f"{place}.{outcome}[{number}]", run), held)
 
 
-def _result(record: Part, outcome: str, place: str) -> Result:
+def _result(record: Part, outcome: str, place: str, run: int) -> Result:
     start = record.seconds("request_start_time")
     ttft = record.seconds("time_to_first_token_ms", MILLI)
     return Result(
@@ -78,6 +78,7 @@ def _result(record: Part, outcome: str, place: str) -> Result:
         start=start,
         first_token=start + ttft if start is not None and ttft is not None else None,
         end=record.seconds("request_end_time"),
+        run=run,
     )
 
 
