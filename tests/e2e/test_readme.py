@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
 import socket
@@ -57,6 +59,18 @@ def run(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
+def answered(*ports: int) -> None:
+    """Wait for a server at each port, a minute at most."""
+    for _ in range(600):
+        tried = [socket.socket() for _ in ports]
+        found = [one.connect_ex(("127.0.0.1", port)) for one, port in zip(tried, ports, strict=True)]
+        for one in tried:
+            one.close()
+        if not any(found):
+            return
+        time.sleep(0.1)
+
+
 @pytest.fixture
 def rehearsal(place: Path, port: int) -> Iterator[None]:
     assert run(f"wlgen build {place}/specs/quickstart.yaml --output served").returncode == 0
@@ -69,11 +83,7 @@ def rehearsal(place: Path, port: int) -> Iterator[None]:
         str(port),
     )
     with subprocess.Popen([sys.executable, "-c", *serve], stdout=subprocess.DEVNULL) as server:
-        for _ in range(600):
-            with socket.socket() as tried:
-                if tried.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
+        answered(port)
         yield
         server.terminate()
 
@@ -118,3 +128,33 @@ def test_a_set_sent_twice_is_found_as_shown(place: Path, port: int):
     found = run("wlgen audit output/quickstart results.jsonl")
     assert found.returncode == 1
     assert block("cause: sent_twice") in found.stdout
+
+
+def free_ports(count: int) -> int:
+    """Return the first of so many free ports in a row."""
+    for first in range(20000 + os.getpid() % 10000, 60000, count):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            for port in range(first, first + count):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+    raise AssertionError("no free ports")
+
+
+@pytest.mark.usefixtures("place")
+def test_a_pair_is_prepared_as_shown():
+    """The two lines of the README, at three ports that are free here."""
+    first = free_ports(3)
+    lines = block("wlgen rehearse --pd", "bash").strip()
+    for number in range(3):
+        lines = lines.replace(str(8000 + number), str(first + number))
+    serve, prepare = (line.partition("#")[0] for line in lines.splitlines())
+    assert run("wlgen build specs/quickstart.yaml").returncode == 0
+    words = [sys.executable, "-c", "from wlgen.cli import main; main()", *serve.split()[1:]]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as pair:
+        try:
+            answered(first, first + 1, first + 2)
+            found = run(prepare)
+        finally:
+            pair.terminate()
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert found.stdout.splitlines()[-1].startswith("PREPARED: every check kept its promises")
