@@ -69,6 +69,7 @@ def test_the_manifest_says_what_was_built_and_how_it_was_proved(whole):
         "ranks",
         "files",
         "proof",
+        "card",
     ]
     assert content["format"] == "wlgen/1"
     assert content["spec"] == SPEC.content

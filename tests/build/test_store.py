@@ -73,7 +73,8 @@ def test_a_line_is_the_row_as_json_with_its_keys_in_order(ready):
 
 def test_nothing_is_left_but_the_set(built):
     (folder,) = built.folder.parent.iterdir()
-    assert sorted(path.name for path in folder.iterdir()) == ["check", "formal", "manifest.json", "seed"]
+    left = ["README.md", "check", "formal", "manifest.json", "seed"]
+    assert sorted(path.name for path in folder.iterdir()) == left
 
 
 def write_and_fail(output: Path, ready: Blueprint, failure: BaseException) -> None:

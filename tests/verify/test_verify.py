@@ -506,7 +506,7 @@ def test_any_other_value_in_a_manifest_is_found_or_refused_and_never_a_crash(
 
 
 def copied(workload: Workload, place: Path) -> Workload:
-    for path in workload.folder.rglob("*.json*"):
+    for path in (*workload.folder.rglob("*.json*"), workload.folder / "README.md"):
         target = place / path.relative_to(workload.folder)
         target.parent.mkdir(exist_ok=True)
         target.write_bytes(path.read_bytes())

@@ -25,6 +25,7 @@ from wlgen.plan.solve import solve
 from wlgen.spec import file as spec_file
 from wlgen.spec.model import Spec
 from wlgen.streams import FORMAT
+from wlgen.workload.card import with_card
 from wlgen.workload.manifest import MANIFEST, FileProof, Manifest
 from wlgen.workload.opened import Workload, file_sha256, open_workload
 from wlgen.workload.rows import row_file
@@ -83,7 +84,7 @@ def build(
         if old:
             kept |= {path: (proof, old) for path, proof in _proved(old).items()}
         taken = sum(source is not old for _, source in kept.values())
-        if old and plan and not taken and not _missing(plan, wanted, asked, old, kept) and _inputs_stand(old):
+        if old and plan and not taken and not _missing(plan, wanted, asked, old, kept) and _others_stand(old):
             return Built(workload=old, written=0, taken=0)
         ready = blueprint(spec, encoding)
         missing = _missing(ready.plan, wanted, asked, old, kept)
@@ -194,11 +195,11 @@ def proof_of(ready: Blueprint, evidence: Evidence) -> dict[str, Any]:
 def manifest(
     plan: Plan, encoding: Encoding, files: Sequence[FileProof], proof: Mapping[str, Any]
 ) -> Manifest:
-    """Return the manifest of a plan and its files."""
+    """Return the manifest of a plan and its files, with the card that follows from it."""
     spec = plan.spec
     by_path = {file.path: file for file in files}
     there = [file for file in plan.files() if _path(file) in by_path]
-    return Manifest(
+    made = Manifest(
         format=FORMAT,
         name=spec.name,
         spec=spec.content,
@@ -215,6 +216,7 @@ def manifest(
         files=tuple(by_path[path] for path in (*map(_path, there), *sorted(spec.inputs)) if path in by_path),
         proof=proof,
     )
+    return with_card(made)
 
 
 def _path(file: File) -> str:
@@ -270,7 +272,7 @@ def _alike(workload: Workload, plan: Plan, encoding: Encoding) -> bool:
     expected = manifest(plan, encoding, found.files, found.proof)
     if plan.spec.rounds == 1:  # whether one round is numbered densely is known only with the vocabulary
         expected = replace(expected, numbering=found.numbering)
-    alike = found == expected
+    alike = replace(found, card=None) == replace(expected, card=None)
     return alike and found.proof.get("content_sha256") == content_sha256(plan.spec)
 
 
@@ -282,10 +284,16 @@ def _proved(workload: Workload) -> dict[str, FileProof]:
         return {file.path: file for file, sha256 in zip(files, hashes, strict=True) if sha256 == file.sha256}
 
 
-def _inputs_stand(workload: Workload) -> bool:
-    """Whether the files that the spec names stand in the set as the manifest says."""
-    files = [file for file in workload.manifest.files if file.path.split("/")[0] not in SPLITS]
-    return all(file_sha256(workload.folder / file.path) == file.sha256 for file in files)
+def _others_stand(workload: Workload) -> bool:
+    """Whether the files that the spec names, and the card, stand in the set as the manifest says."""
+    manifest = workload.manifest
+    if manifest.card != with_card(manifest).card:  # a set that was built before sets had a card gets one
+        return False
+    files = [file for file in manifest.files if file.path.split("/")[0] not in SPLITS]
+    return all(
+        file_sha256(workload.folder / file.path) == file.sha256
+        for file in [*files, *filter(None, [manifest.card])]
+    )
 
 
 def _missing(

@@ -50,7 +50,9 @@ class Recomposed:
         there = [file for file in self.plan.files() if row_file(*file) in {proof.path for proof in listed}]
         method = method_of(self._ready.lexicon, self._ready.tasks)
         proof = proof_of(self._ready, evidence_of(self._ready, there, method)[0])
-        return manifest_bytes(manifest(self.plan, self.encoding, listed, proof))
+        made = manifest(self.plan, self.encoding, listed, proof)
+        # A set that was built before sets had a card is whole without one.
+        return manifest_bytes(made if self._workload.manifest.card else replace(made, card=None))
 
     def rows(self, file: File) -> Iterator[tuple[RowPlan, bytes, Ids]]:
         """Yield each row of a file: its plan, its JSONL line, and its prompt ids, shape (prompt_len,)."""

@@ -13,6 +13,7 @@ import orjson
 
 from wlgen.build.compose import Composed
 from wlgen.errors import error
+from wlgen.workload.card import CARD, card_bytes
 from wlgen.workload.exchange import FolderKind, NewFolder
 from wlgen.workload.manifest import MANIFEST, FileProof, Manifest
 from wlgen.workload.opened import file_sha256, listed_files
@@ -97,8 +98,9 @@ class Staging(NewFolder):
         return FileProof(path=path, sha256=hashlib.sha256(content).hexdigest(), rows=0)
 
     def commit(self, manifest: Manifest) -> None:
-        """Write the manifest and put the set in its place, with what a person added to the old one."""
+        """Write card and manifest and put the set in its place, with what a person added to the old one."""
         with writing(self.final):
+            (self.new / CARD).write_bytes(card_bytes(manifest))
             (self.new / MANIFEST).write_bytes(manifest_bytes(manifest))
         self.exchange()
 

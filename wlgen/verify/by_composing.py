@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, regular
 from wlgen.plan.rows import File, Plan, RowPlan
-from wlgen.verify.manifest import check_manifest
+from wlgen.verify.manifest import check_card, check_manifest
 from wlgen.verify.model import Verification
 from wlgen.verify.replay import RankReplay
 from wlgen.verify.rows import check_promises, differences, other_bytes, unreadable
@@ -67,6 +67,8 @@ def verify_composed(
                 checked.tokens += len(ids)
                 progress(checked.rows, total)
     checked.findings += check_promises(workload, plan)
+    if not checked.findings:
+        checked.findings += check_card(workload)
     return checked
 
 

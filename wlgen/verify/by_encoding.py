@@ -20,7 +20,7 @@ from wlgen.errors import WlgenError, regular
 from wlgen.plan.rows import File, Plan, RowPlan
 from wlgen.plan.solve import solve
 from wlgen.spec import file as spec_file
-from wlgen.verify.manifest import check_manifest
+from wlgen.verify.manifest import check_card, check_manifest
 from wlgen.verify.model import Verification
 from wlgen.verify.reencode import encoded_rows
 from wlgen.verify.replay import RankReplay
@@ -59,6 +59,8 @@ def verify_encoded(
         checked.findings += rows.check(row, ids)
         progress(checked.rows, total)
     checked.findings += check_promises(workload, plan)
+    if not checked.findings:
+        checked.findings += check_card(workload)
     return checked
 
 

@@ -12,6 +12,7 @@ from wlgen.encodings import Encoding
 from wlgen.plan.rows import Plan
 from wlgen.spec import file as spec_file
 from wlgen.verify.rows import other_bytes
+from wlgen.workload.card import CARD, with_card
 from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload, file_sha256
 from wlgen.workload.rows import Finding, row_file
@@ -45,9 +46,10 @@ def _of_manifest(promise: str, expected: str, got: str) -> Finding:
 
 
 def _doubled_keys(workload: Workload) -> Iterator[Finding]:
-    """Yield where manifest.json holds a key twice: reading takes the last of them and drops the first."""
+    """Yield where manifest.json holds a key twice, of which reading takes the last, or a key that is null."""
     written = (workload.folder / MANIFEST).read_bytes()
-    plain = orjson.dumps(orjson.loads(written), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    content = {key: value for key, value in orjson.loads(written).items() if value is not None}
+    plain = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     if written != plain:
         yield other_bytes(MANIFEST)
 
@@ -89,6 +91,21 @@ def _check_files(workload: Workload, plan: Plan) -> Iterator[Finding]:
         found = file_sha256(workload.folder / proof.path) or "no readable file"
         if found != proof.sha256 and proof.path in on_disk:
             yield Finding(id=proof.path, promise="sha256", expected=proof.sha256, got=found)
+
+
+def check_card(workload: Workload) -> Iterator[Finding]:
+    """Yield where the set's card is not the one that follows from its manifest, which is otherwise right.
+
+    A set that was built before sets had a card has none to be wrong.
+    """
+    listed, wanted = workload.manifest.card, with_card(workload.manifest).card
+    if listed is None or wanted is None:
+        return
+    if listed != wanted:
+        yield _of_manifest("card", str(wanted), str(listed))
+    found = file_sha256(workload.folder / CARD) or "no readable file"
+    if found != wanted.sha256:
+        yield Finding(id=CARD, promise="sha256", expected=wanted.sha256, got=found)
 
 
 def _check_proof(workload: Workload, plan: Plan) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 What other rooms import of it:
 rows       one request, one JSONL line
 manifest   what a set promises, its files, and how exactness was proved
+card       the README.md of a set, by which Hugging Face loads it
 opened     a built set: opened, read row by row, its files proved
 splits     seed, check and formal, each a value with its facts
 bounds     what a request must find cached

@@ -47,6 +47,7 @@ class Manifest:
     [..]}}.
     ranks: those whose files are here; a build of some ranks alone has not all. proof: how exactness was
     proved. rounds: those that are here, None for a spec of one round; splits counts the rows of one.
+    card: the proof of the set's README.md, None for a set that was built before there was one.
     numbering: 2 where first tokens are dealt to later rounds, or to a crowded round, without gaps.
     """
 
@@ -62,6 +63,7 @@ class Manifest:
     files: tuple[FileProof, ...]
     proof: Mapping[str, Any]
     rounds: Sequence[int] | None = None
+    card: FileProof | None = None
     numbering: int | None = None
 
     @property
@@ -94,13 +96,17 @@ def parse_manifest(content: Mapping[str, Any]) -> Manifest:
     for asked in manifest.classes:
         manifest.bound_of(asked.get("name"))
     files = tuple(_typed(FileProof, file) for file in manifest.files)
+    card = None if manifest.card is None else _typed(FileProof, manifest.card)
     for file in files:
         _check_file(file)
+    if card:
+        _check_hash(card)
     return replace(
         manifest,
         cache=cache_rule(_typed(RuleNumbers, manifest.cache), place="cache.engine"),
         promises=_typed(Promises, manifest.promises),
         files=files,
+        card=card,
     )
 
 
@@ -134,6 +140,10 @@ def _check_file(file: FileProof) -> None:
     parts = PurePosixPath(file.path).parts
     if not file.path.isprintable() or ".." in parts or len(parts) < 2 or file.path.startswith("/"):  # noqa: PLR2004
         raise ValueError(f"expected files.path: a plain path inside the set, found {file.path!r:.80}")
+    _check_hash(file)
+
+
+def _check_hash(file: FileProof) -> None:
     if not _SHA256.fullmatch(file.sha256) or file.rows < 0:
         raise ValueError(f"expected 64 hex digits and a count of rows for {file.path}")
 

@@ -101,7 +101,8 @@ def listed_files(folder: Path) -> set[str] | None:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         return None
     files = content.get("files")
-    paths = [file.get("path") for file in files if isinstance(file, dict)] if isinstance(files, list) else []
+    listed = [*files, content.get("card")] if isinstance(files, list) else []
+    paths = [file.get("path") for file in listed if isinstance(file, dict)]
     return {MANIFEST, *(path for path in paths if isinstance(path, str))}
 
 
