@@ -129,7 +129,6 @@ def test_worst_rows_come_lowest_first():
         ({"cached_tokens": CACHED - 128}, "cached_bound", LEAST, CACHED - 128),
         ({"cached_tokens": CACHED + 128}, "cached_len", CACHED, CACHED + 128),
         ({"cached_tokens": PROMPT + 128}, "cached_within_prompt", PROMPT, PROMPT + 128),
-        ({"cached_tokens": None}, "observed", "cached_tokens", "NOT_OBSERVED"),
         ({"output_tokens": 1}, "output_len", OUTPUT, 1),
         ({"prompt_tokens": PROMPT + 1}, "prompt_len", PROMPT, PROMPT + 1),
         ({"success": False, "error": "late"}, "success", "success", "late"),
@@ -190,7 +189,9 @@ def test_every_row_a_quantum_short():
 
 def test_no_figure_at_all_is_no_pass():
     found = audited(good(FORMAL, cached_tokens=None))
-    assert {(f.promise, f.got) for f in found.findings} == {("observed", "NOT_OBSERVED")}
+    assert found.findings == ()
+    assert (found.verdict, len(found.unobserved)) == ("NOT PROVED", 8)
+    assert found.states == {"unobserved": 8}
     assert found.promises.aggregate is None
     assert found.promises.per_request_min is None
     assert [d.cause for d in found.diagnosis] == ["not_observed"]
@@ -209,8 +210,10 @@ def test_absent_is_zero_only_where_the_caller_vouches_for_it_and_usage_was_repor
     bound = manifest({"max_tokens": 0}, ranks=1)
     found = audit(zero, [("results", results)], bound, absent_is_zero=True)
     assert found.assumed_zero == 2
-    assert [f.id for f in found.findings] == [zero[2].id]
-    assert len(audit(zero, [("results", results)], bound).findings) == 3
+    assert [(o.row.id, o.missing) for o in found.unobserved] == [
+        (zero[2].id, ("prompt_tokens", "cached_tokens"))
+    ]
+    assert len(audit(zero, [("results", results)], bound).unobserved) == 3
 
 
 def test_what_could_not_be_read_stands_beside_what_could():
@@ -498,9 +501,9 @@ def test_aisbench_stock_results_are_audited_for_all_they_hold(tmp_path, run):
     code, out, _ = run(folder, SAMPLES / "aisbench/stock", "--json")
     answer = json.loads(out)
     assert code == 1
-    assert {(f["promise"], f["expected"], f["got"]) for f in answer["findings"]} == {
-        ("observed", "cached_tokens", "NOT_OBSERVED")
-    }
+    assert (answer["findings"], answer["verdict"]) == ([], "NOT PROVED")
+    assert answer["not_observed"] == {"rows": 5, "counts": ["cached_tokens"]}
+    assert "stock model class keeps no cached tokens" in answer["diagnosis"][0]["evidence"]
     assert answer["windows"][0]["members"] == 5
     code, out, _ = run(folder, SAMPLES / "aisbench/drop", "--json")
     found = json.loads(out)["findings"]

@@ -92,9 +92,8 @@ def test_a_value_that_does_not_fit_is_a_finding_of_its_row_and_the_others_are_re
 def test_null_says_nothing_and_is_not_garbled(spoilt, changes):
     code, answer, _ = spoilt(line(**changes))
     assert code == 1
-    assert [(finding["promise"], finding["got"]) for finding in answer["findings"]] == [
-        ("observed", "NOT_OBSERVED")
-    ]
+    assert (answer["findings"], answer["verdict"]) == ([], "NOT PROVED")
+    assert answer["not_observed"]["rows"] == 1
 
 
 @pytest.mark.parametrize(
@@ -161,7 +160,8 @@ def test_a_figure_that_was_garbled_is_never_taken_as_zero(spoilt):
     bad = line(usage=USAGE | {"prompt_tokens_details": {"cached_tokens": -1}})
     code, answer, _ = spoilt(bad, "--absent-is-zero")
     assert (code, answer["assumed_zero"]) == (1, 0)
-    assert [finding["promise"] for finding in answer["findings"]] == ["garbled", "observed"]
+    assert [finding["promise"] for finding in answer["findings"]] == ["garbled"]
+    assert answer["not_observed"] == {"rows": 1, "counts": ["cached_tokens"]}
 
 
 def test_a_failed_request_is_asked_nothing_else_than_why(spoilt):
@@ -184,5 +184,5 @@ def test_a_garbled_value_of_a_row_is_one_finding_with_its_key_and_place():
     found = audit(rows(), [("results", results)], manifest())
     assert [(f.id, f.promise, f.expected, f.got) for f in found.findings] == [
         (FORMAL[3].id, "garbled", "usage.cached_tokens: a count", "-1 at results:4"),
-        (FORMAL[3].id, "observed", "cached_tokens", "NOT_OBSERVED"),
     ]
+    assert [(o.row.id, o.missing) for o in found.unobserved] == [(FORMAL[3].id, ("cached_tokens",))]

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache
 
 from wlgen.audit.class_promises import of_aggregates, of_classes
 from wlgen.audit.diagnosis import Pair, diagnose
 from wlgen.audit.findings import Promised, findings_of
+from wlgen.audit.given import Given, as_results, read_requests
 from wlgen.audit.join import Joined, Rows, join
 from wlgen.audit.model import Audit, CachedRatio, Observed, RowOutcome, Summary, mean, ratios_of, timed_split
 from wlgen.audit.run_figures import Setting, Timeline, figures
 from wlgen.audit.second_run import second_runs
 from wlgen.audit.sending import lateness, overlap
+from wlgen.audit.server_figures import acceptance, sums_of, tiers_of
+from wlgen.audit.witnessed import JudgedResult, judge, knowing_client
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.readers import Result
 from wlgen.workload.manifest import Manifest
@@ -35,16 +37,22 @@ def audit(
     rounds: Sequence[int] = (0,),
     setting: Setting | None = None,
     absent_is_zero: bool = False,
+    given: Given | None = None,
+    blind: Sequence[str] = (),
 ) -> Audit:
     """Audit the rows of `splits` in `rounds` against the results of files, each (name, results).
 
     rows: all rows of the set, streamed; only their promises are kept. Results are joined to rows of any
-    split and round; seeds belong to each round. absent_is_zero: the caller knows that
-    the server leaves cached tokens out when they are 0; without that, absent is NOT_OBSERVED. WlgenError
-    where no result could be used, with the reason for each file, and where the files hold more than one run.
+    split and round; seeds belong to each round. absent_is_zero: the caller knows that the server leaves
+    cached tokens out when they are 0; without that, absent is NOT_OBSERVED. given: what servers say beside
+    the results; with it there may be no results at all. blind: why clients of these files keep no cached
+    tokens, in words. WlgenError where no result could be used, with the reason for each file, and where the
+    files hold more than one run.
     """
+    given = given or Given()
     bound_of = cache(manifest.bound_of)
     known = Rows(Promised.of(row, bound_of(row.request_class)) for row in rows)
+    served = read_requests(known, given)
     joined = join(known, files, splits, rounds)
     if again := second_runs(joined.parts):
         raise WlgenError(*again, *joined.problems)
@@ -52,30 +60,39 @@ def audit(
     def asked(row: Promised) -> bool:
         return row.split in splits and row.split.within(row.round, rounds)
 
-    results: dict[str, list[Result]] = defaultdict(list)
-    timed: list[tuple[Promised, Result]] = []
-    assumed = 0
-    for row, result in joined.pairs:
-        used = _with_zero(result) if absent_is_zero else result
-        assumed += used is not result
-        results[row.id].append(used)
-        if row.split == timed_split(splits) and asked(row):
-            timed.append((row, used))
-    audited = [row for row in known.all if asked(row)]
+    wanted = [row for row in known.all if asked(row)]
+    without_client = not (joined.pairs or joined.foreign or joined.problems)
+    if without_client:
+        joined.pairs = [(known.by_id[r.id], r) for r in as_results(served) if r.id is not None]
+    judged = judge(
+        joined, wanted, served, given, manifest, absent_is_zero=absent_is_zero, by_server=without_client
+    )
+    sums, problems = sums_of(known.all, wanted, given, judged.ceiling, served)
+    told = bool(sums) and not joined.pairs
     setting = setting or Setting()
-    sent = {row_id: found[0] for row_id, found in results.items()}
-    times = lateness(audited, sent, setting.late)
+    sent = {row_id: found[0].result for row_id, found in judged.of_row.items()}
+    times = lateness(wanted, sent, setting.late)
     off = times.findings if times else {}
-    outcomes = tuple(_outcome(row, results.get(row.id, []), off.get(row.id)) for row in audited)
+    outcomes = tuple(
+        _outcome(row, judged.of_row.get(row.id, []), off.get(row.id), told=told) for row in wanted
+    )
     elsewhere = Counter(
         row.split.value if row.split not in splits else f"round {row.round} {row.split}"
         for row, _ in joined.pairs
         if not asked(row)
     )
-    _require_results(outcomes, joined, elsewhere)
-    classes = tuple(of_classes(outcomes))
+    if not told:
+        _require_results(outcomes, joined, elsewhere)
+    timed_of = timed_split(splits)
+    timed = [
+        (row, each.result)
+        for row in wanted
+        if row.split == timed_of
+        for each in judged.of_row.get(row.id, ())
+    ]
     timeline, together = Timeline.of([result for _, result in timed]), overlap(timed)
     measured = [o for o in outcomes if not o.row.split.primes]
+    pairs = [Pair(o.row, o.result) for o in outcomes if o.result is not None]
     return Audit(
         name=manifest.name,
         splits=tuple(splits),
@@ -85,27 +102,34 @@ def audit(
             aggregate=mean(ratios_of(measured)),
             per_request_min=_at(ratios_of(measured), Fraction(0)),
         ),
-        classes=classes,
+        classes=tuple(of_classes(outcomes)),
         planned=manifest.promises,
         results=len(joined.pairs) - elsewhere.total(),
         elsewhere=dict(elsewhere),
-        assumed_zero=assumed,
+        assumed_zero=judged.assumed_zero,
         findings=(
             *(f for outcome in outcomes for f in outcome.findings),
             *of_aggregates(outcomes, manifest.name),
+            *judged.findings,
             *joined.foreign,
         ),
-        diagnosis=tuple(
-            diagnose([Pair(o.row, o.result) for o in outcomes if o.result is not None], manifest.cache)
-        ),
-        by_split=tuple(_summaries(outcomes, by_rank=False)),
-        by_rank=tuple(_summaries(outcomes, by_rank=True)),
+        diagnosis=tuple(knowing_client(diagnose(pairs, manifest.cache), blind)),
+        by_split=tuple(_summaries(outcomes, "split")),
+        by_rank=tuple(_summaries(outcomes, "rank")),
+        by_group=tuple(_summaries(outcomes, "group")),
+        by_class=tuple(_summaries(outcomes, "class")),
+        by_round=tuple(_summaries(outcomes, "round")),
         timeline=timeline,
         windows=figures(timeline, setting, together),
         lateness=times,
         overlap=together,
         outcomes=outcomes,
-        problems=tuple(joined.problems),
+        problems=(*joined.problems, *served.problems, *problems),
+        ceiling=judged.ceiling,
+        sums=tuple(sums),
+        acceptance=acceptance(given, served),
+        tiers=tiers_of(judged.ceiling, served),
+        notes=tuple(judged.notes),
     )
 
 
@@ -125,22 +149,28 @@ def parse_rounds(asked: Sequence[int], built: Sequence[int] | None) -> tuple[int
     return tuple(sorted(set(asked))) or (known[0],)
 
 
-def _with_zero(result: Result) -> Result:
-    # A figure that was garbled is not absent: the server reported it, and nobody knows what it was.
-    counted = result.success and result.prompt_tokens is not None and not result.garbled
-    if counted and result.cached_tokens is None:
-        return dataclasses.replace(result, cached_tokens=0)
-    return result
-
-
-def _outcome(row: Promised, results: Sequence[Result], late: Finding | None) -> RowOutcome:
+def _outcome(
+    row: Promised, judged: Sequence[JudgedResult], late: Finding | None, *, told: bool
+) -> RowOutcome:
+    """Return a row's outcome; told: there are no results at all, so a row without one was not left out."""
     found = [late] if late else []
-    if len(results) != 1:
-        found.append(Finding(id=row.id, promise="sent_once", expected=1, got=len(results)))
-    for result in results:
-        found += findings_of(row, result)
-    once = tuple(dict.fromkeys(found))  # a repeated record repeats its findings
-    return RowOutcome(row=row, result=results[0] if results else None, findings=once)
+    if len(judged) != 1 and not told:
+        found.append(Finding(id=row.id, promise="sent_once", expected=1, got=len(judged)))
+    missing = dict.fromkeys(["cached_tokens"] if told else [])
+    for each in judged:
+        broken = [*findings_of(row, each.result), *each.findings]
+        missing |= dict.fromkeys(
+            n for f in broken if f.promise == "observed" for n in str(f.expected).split(", ")
+        )
+        found += [f for f in broken if f.promise != "observed"]
+    first = judged[0] if judged else None
+    return RowOutcome(
+        row=row,
+        result=first.result if first else None,
+        findings=tuple(dict.fromkeys(found)),  # a repeated record repeats its findings
+        state=first.state if first else "unobserved",
+        missing=tuple(missing),
+    )
 
 
 def _require_results(outcomes: Sequence[RowOutcome], joined: Joined, elsewhere: Counter[str]) -> None:
@@ -164,18 +194,32 @@ def _at(ratios: Sequence[CachedRatio], part: Fraction) -> CachedRatio | None:
     return ratios[max(0, math.ceil(part * len(ratios)) - 1)] if ratios else None
 
 
-def _summaries(outcomes: Sequence[RowOutcome], *, by_rank: bool) -> Iterator[Summary]:
-    groups: dict[tuple[Split, int | None], list[RowOutcome]] = defaultdict(list)
+_KEYS: dict[str, Callable[[Promised], str | int | None]] = {
+    "split": lambda _row: None,
+    "rank": lambda row: row.dp_rank,
+    "group": lambda row: row.group,
+    "class": lambda row: row.request_class,
+    "round": lambda row: row.round,
+}
+
+
+def _summaries(outcomes: Sequence[RowOutcome], by: str) -> Iterator[Summary]:
+    """Yield a summary of each split and key; of groups, classes and rounds only where there are several."""
+    lots: dict[tuple[Split, str | int | None], list[RowOutcome]] = defaultdict(list)
     for outcome in outcomes:
-        groups[outcome.row.split, outcome.row.dp_rank if by_rank else None].append(outcome)
-    for (split, dp_rank), group in groups.items():
-        ratios = ratios_of(group)
+        lots[outcome.row.split, _KEYS[by](outcome.row)].append(outcome)
+    if by not in ("split", "rank") and len({key for _, key in lots}) < 2:  # noqa: PLR2004 (several)
+        return
+    for (split, key), lot in lots.items():
+        ratios = ratios_of(lot)
         yield Summary(
             split=split,
-            dp_rank=dp_rank,
-            rows=len(group),
+            dp_rank=int(key) if by == "rank" and key is not None else None,
+            by=by,
+            key=key,
+            rows=len(lot),
             observed=len(ratios),
-            findings=sum(len(o.findings) for o in group),
+            findings=sum(len(o.findings) for o in lot),
             minimum=_at(ratios, Fraction(0)),
             p1=_at(ratios, P1),
             p50=_at(ratios, P50),

@@ -13,21 +13,24 @@ from wlgen.workload.splits import Split
 NOT_OBSERVED = "NOT_OBSERVED"
 ERROR_SHOWN = 300  # characters of a client's error
 MEANING: dict[str, str] = {
-    "of_the_set": "every result is of a row of the set",
-    "sent_once": "every row is sent exactly once",
-    "success": "every request succeeds",
-    "garbled": "every value of a result is what its key asks for",
-    "one_attempt": "no request is retried",
-    "on_time": "each request is sent at its planned time",
-    "text": "the text is sent unchanged",
-    "dp_rank": "the planned rank serves the row",
-    "observed": "the server's counts are reported",
-    "prompt_len": "the server counts prompt_len prompt tokens",
-    "output_len": "the server returns output_len tokens",
-    "cached_within_prompt": "cached tokens are at most the prompt (more is a double count)",
-    "cached_bound": "cached tokens meet the spec's bound",
-    "cached_len": "cached tokens equal cached_len",
-    "aggregate": "cached tokens of all formal rows of a class together meet its aggregate",
+    "of_the_set": "results of no row of the set",
+    "sent_once": "rows not sent exactly once",
+    "success": "requests failed",
+    "garbled": "values that are not what their key asks for",
+    "one_attempt": "requests were retried",
+    "on_time": "requests were not sent at their planned time",
+    "text": "the text that was sent is not the row's",
+    "dp_rank": "another rank than planned served the row",
+    "observed": "the server's counts are missing",
+    "prompt_len": "the server counts another number of prompt tokens than prompt_len",
+    "output_len": "the server returned another number of tokens than output_len",
+    "cached_within_prompt": "more cached tokens than the prompt has (a double count)",
+    "cached_of_prefill": "cached tokens of another server than the one that holds the prefix cache",
+    "witnesses": "client and server contradict one another",
+    "cached_bound": "cached tokens miss the spec's bound",
+    "cached_len": "cached tokens differ from the plan",
+    "cached_sum": "cached tokens of all rows together differ from the plan, by the server's counters",
+    "aggregate": "cached tokens of a class's formal rows together miss its aggregate",
 }
 
 
@@ -51,7 +54,14 @@ class Promised:
     request_class: str | None = None
     cached_len_recorded: int | None = None
     timestamp_ms: int | None = None
+    session: str | None = None
+    prompt_sha256: str = ""
     bound: Bound = UNBOUNDED
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the spec bounds what this row may find cached; a seed only has to find its plan."""
+        return not self.split.primes and self.bound != UNBOUNDED
 
     @classmethod
     def of(cls, row: Row, bound: Bound | None = None) -> Promised:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
 
+from wlgen.audit.ceiling import Ceiling
 from wlgen.audit.diagnosis import Diagnosis
 from wlgen.audit.findings import Promised
 from wlgen.audit.run_figures import Figures, Timeline
 from wlgen.audit.sending import Lateness, Overlap
+from wlgen.audit.server_figures import Acceptance, Sums
+from wlgen.audit.witnessed import State
 from wlgen.errors import Problem
 from wlgen.readers import Result
 from wlgen.workload.bounds import Bound
@@ -18,6 +22,7 @@ from wlgen.workload.rows import Finding
 from wlgen.workload.splits import MEASURED, Split
 
 WORST = 10
+Verdict: TypeAlias = Literal["KEPT", "NOT KEPT", "NOT PROVED"]
 
 
 class CachedRatio(NamedTuple):
@@ -34,14 +39,17 @@ class CachedRatio(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The cached tokens of some rows: of a split, or of a rank of it.
+    """The cached tokens of some rows: of a split, or of a rank, a group, a class or a round of it.
 
-    rows: audited. observed: with a figure that can be right. minimum, p1, p50: a row's own ratio (the
-    lowest that at least 0, 1, 50 % of rows do not exceed); mean: over all tokens. None: nothing observed.
+    by: which of these tells the rows apart; key: its value. rows: audited. observed: with a figure that can
+    be right. minimum, p1, p50: a row's own ratio (the lowest that at least 0, 1, 50 % of rows do not
+    exceed); mean: over all tokens. None: nothing observed.
     """
 
     split: Split
-    dp_rank: int | None
+    dp_rank: int | None = None
+    by: str = "split"
+    key: str | int | None = None
     rows: int
     observed: int
     findings: int
@@ -53,11 +61,16 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOutcome:
-    """One audited row: what was promised, the first result of it if any, and its findings."""
+    """One audited row: what was promised, the first result of it if any, and its findings.
+
+    state: who says what the row found cached. missing: the counts that nobody gives.
+    """
 
     row: Promised
     result: Result | None
     findings: tuple[Finding, ...]
+    state: State = "client"
+    missing: tuple[str, ...] = ()
 
     @property
     def cached_ratio(self) -> CachedRatio | None:
@@ -119,7 +132,9 @@ class Audit:
     was taken as 0 because the caller vouched for it. timeline, windows: of the split that timed_split names,
     every result of it. lateness: its planned times beside those at which it was sent, None where nothing is
     planned. overlap: when all its ranks ran, None for one rank or without times. problems: what could not be
-    read.
+    read. by_group, by_class, by_round: empty where there is only one. unobserved: rows of which a count is
+    missing; with one of them a run is not proved. sums, ceiling, acceptance, tiers: what servers say. notes:
+    what was set aside, and why.
     """
 
     name: str
@@ -141,6 +156,31 @@ class Audit:
     overlap: Overlap | None
     outcomes: tuple[RowOutcome, ...]
     problems: tuple[Problem, ...]
+    by_group: tuple[Summary, ...] = ()
+    by_class: tuple[Summary, ...] = ()
+    by_round: tuple[Summary, ...] = ()
+    ceiling: Ceiling | None = None
+    sums: tuple[Sums, ...] = ()
+    acceptance: Acceptance | None = None
+    tiers: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def unobserved(self) -> list[RowOutcome]:
+        """The rows of which nobody gives some count: neither kept nor broken."""
+        return [outcome for outcome in self.outcomes if outcome.missing]
+
+    @property
+    def states(self) -> dict[State, int]:
+        """Rows by who says what they found cached."""
+        return dict(Counter(outcome.state for outcome in self.outcomes))
+
+    @property
+    def verdict(self) -> Verdict:
+        """KEPT where each promise of each row is proved, NOT KEPT where one is broken, else NOT PROVED."""
+        if self.findings:
+            return "NOT KEPT"
+        return "NOT PROVED" if self.problems or self.unobserved else "KEPT"
 
     @property
     def recorded(self) -> int:

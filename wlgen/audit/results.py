@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -24,16 +25,47 @@ EMPTY = "an empty file"
 SUFFIXES = (".json", ".jsonl", ".db")
 
 
-def read_results(
-    paths: Sequence[Path], client: str | None = None
-) -> Iterator[tuple[str, Iterator[Result | Problem]]]:
-    """Yield (name, results) of each file; a folder stands for the result files below it.
+@dataclass(frozen=True, slots=True)
+class ResultFiles:
+    """Result files with their readers; iterate for (name, results), one file after another.
+
+    A file that counts as none, such as the empty file of a client that was killed, has its problem in place
+    of a reader.
+    """
+
+    chosen: Sequence[tuple[Path, Reader | Problem]]
+
+    def __iter__(self) -> Iterator[tuple[str, Iterator[Result | Problem]]]:
+        return (_opened(path, reader) for path, reader in self.chosen)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files, in the order read."""
+        return [path for path, _ in self.chosen]
+
+    @property
+    def clients(self) -> list[str]:
+        """The names of the clients that wrote them."""
+        names = (getattr(reader, "__name__", "").rpartition(".")[2] for reader in self._readers)
+        return list(dict.fromkeys(name.replace("_", "-") for name in names))
+
+    @property
+    def blind(self) -> list[str]:
+        """Why some of these clients may keep no cached tokens, in words."""
+        return list(dict.fromkeys(reader.BLIND for reader in self._readers if reader.BLIND))
+
+    @property
+    def _readers(self) -> list[Reader]:
+        return [reader for _, reader in self.chosen if not isinstance(reader, Problem)]
+
+
+def read_results(paths: Sequence[Path], client: str | None = None) -> ResultFiles:
+    """Return (name, results) of each file; a folder stands for the result files below it.
 
     client: the reader's name; None recognises each file by its opening. Consume a file's results before
     asking for the next. WlgenError, before anything is read, lists every path that cannot be used.
     """
-    chosen = _choose(paths, client)
-    return (_opened(path, reader) for path, reader in chosen)
+    return ResultFiles(_choose(paths, client))
 
 
 def _opened(path: Path, reader: Reader | Problem) -> tuple[str, Iterator[Result | Problem]]:
@@ -81,7 +113,7 @@ def _choose(paths: Sequence[Path], client: str | None) -> list[tuple[Path, Reade
             expected = "a result file whose client can be recognised"
             problems.append(Problem(place=str(path), expected=expected, found="another file", remedy=remedy))
     # A client that was killed leaves a rank's file empty: it counts as none where others are read.
-    if len(problems) > len(empty) or not chosen:
+    if problems and (len(problems) > len(empty) or not chosen):
         raise WlgenError(*problems)
     chosen += empty
     once = {path.resolve(): (path, reader) for path, reader in chosen}  # a file may be given twice

@@ -11,9 +11,9 @@ import typer
 def command(  # noqa: PLR0917 (typer gives each option by name)
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The built set that was sent.")],
     results: Annotated[
-        list[Path],
-        typer.Argument(metavar="RESULT...", help="Result files of the client, or folders of them."),
-    ],
+        list[Path] | None,
+        typer.Argument(metavar="[RESULT...]", help="Result files of the client, or folders of them."),
+    ] = None,
     client: Annotated[
         str | None, typer.Option(help="Whose files they are; told from each file where absent.")
     ] = None,
@@ -43,6 +43,23 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
             "--absent-is-zero", help="You know that the server leaves cached tokens out when they are 0."
         ),
     ] = False,
+    counters: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar="BEFORE AFTER", help="Two scrapes of `wlgen counters`; prepare writes the first one."
+        ),
+    ] = None,
+    requests: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="SGLang's request metrics, file or folder; may be given again."),
+    ] = None,
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="SGLang's log with its prefill batches; may be given again."),
+    ] = None,
+    pair: Annotated[
+        bool, typer.Option("--pair", help="The servers were a prefill/decode pair; counters say so, too.")
+    ] = False,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page of the whole audit.")
     ] = None,
@@ -51,22 +68,29 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     """Audit a run: join its results to the rows of the set and check each promise for each request.
 
     Every row sent once and none foreign, no failure, no retry that the client records, text and tokens exact,
-    planned times kept, cached tokens at least the bound and equal to the plan. Exit 0 all hold, 1 findings,
-    2 unusable input.
+    planned times kept, cached tokens at least the bound and equal to the plan. Where a client keeps no cached
+    tokens, the servers' counters, request files and logs are the witness. Exit 0 all proved, 1 findings or
+    rows that nobody observed, 2 unusable input.
     """
     from wlgen.audit.audit import audit, parse_rounds, parse_splits
     from wlgen.audit.results import read_results
     from wlgen.audit.run_figures import Setting
-    from wlgen.errors import WlgenError
+    from wlgen.audit.witness_files import read_given
+    from wlgen.errors import WlgenError, error
     from wlgen.report.page import check_place, write_page
     from wlgen.workload.opened import open_workload, prove_files
     from wlgen.workload.writer import check_output
 
+    given_files = [*(results or ()), *(counters or ()), *(requests or ()), *(log or ())]
+    if not given_files:
+        remedy = "Give the client's result files, --counters BEFORE AFTER, --requests or --log."
+        raise error("results", expected="what a client or a server recorded", found="nothing", remedy=remedy)
     if html is not None:
         check_place(html)
-        check_output(html, folder, *results)
+        check_output(html, folder, *given_files)
     workload = open_workload(folder)
-    files = read_results(results, client)
+    files = read_results(results or (), client)
+    given = read_given(counters=counters or (), requests=requests or (), logs=log or (), pair=pair)
     prove_files(workload)
     found = audit(
         workload.rows(),
@@ -76,6 +100,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         rounds=parse_rounds(round_ or (), workload.manifest.rounds),
         setting=Setting(concurrency=concurrency, rate=rate, cards=cards, late=late),
         absent_is_zero=absent_is_zero,
+        given=given,
+        blind=files.blind,
     )
     if html is not None:
         from wlgen.build.outline import planned_tree
@@ -95,4 +121,4 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         Console(highlight=False, soft_wrap=True).print(terminal(found))
     if found.problems:
         raise WlgenError(*found.problems)
-    raise typer.Exit(1 if found.findings else 0)
+    raise typer.Exit(0 if found.verdict == "KEPT" else 1)

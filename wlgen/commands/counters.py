@@ -26,8 +26,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     """Keep what each server counts: requests, prompt tokens, cached tokens by rank and tier.
 
     Take one scrape before a run and one after it: the difference is what the server computed and reused in
-    between, also where the client keeps no figure. `wlgen audit` does not read these files yet: compare them
-    yourself. Exit 1 where a server does not count prompt and cached tokens, or never rests.
+    between, also where the client keeps no figure. `wlgen audit SET RESULTS --counters BEFORE AFTER` reads
+    the two. Exit 1 where a server does not count prompt and cached tokens, or never rests.
     """
     import asyncio
 

@@ -3,7 +3,8 @@
 A reader is one module here with `read(source) -> Iterator[Result | Problem]`, and `claims(opening) -> bool`
 where the client can be told safely from a file's first bytes. Each record passes the door of _door.py: a
 value that does not fit is noted in the record's result, and a record that cannot be read, or names no row,
-is a Problem in its place. One bad record never costs another.
+is a Problem in its place. One bad record never costs another. BLIND says, in words, why the client may have
+kept no cached tokens although the server reported them; "" where it keeps what it is sent.
 
 What other rooms import of it, beside the names below:
 _door   the one door for values that others wrote
@@ -87,6 +88,8 @@ class Source:
 
 class Reader(Protocol):
     """What a module of this folder offers."""
+
+    BLIND: str
 
     def read(self, source: Source) -> Iterator[Result | Problem]:
         """Yield the results of one file in file order, streaming."""

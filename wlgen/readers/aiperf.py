@@ -9,6 +9,8 @@ from wlgen.readers import Result, Source
 from wlgen.readers._door import Part, admitted
 from wlgen.readers._lines import records
 
+BLIND = ""
+
 NANO, MILLI = 1e-9, 1e-3
 
 

@@ -16,6 +16,8 @@ from wlgen.readers._door import Part, admitted
 from wlgen.readers._lines import records
 from wlgen.readers._usage import counts, text_sha256
 
+BLIND = "AISBench's stock model class keeps no cached tokens (that of `wlgen export --to aisbench` does)"
+
 Times: TypeAlias = tuple[float | None, float | None, float | None]
 UNFINISHED = "tmp_"  # opens the names of the files of a run that has not ended
 FLOAT = 8  # bytes

@@ -18,6 +18,10 @@ from wlgen.readers import Garbled, Result, Source
 from wlgen.readers._door import Part, admitted, error_words
 from wlgen.readers._usage import Counts, counts, text_sha256
 
+BLIND = (
+    "evalscope drops the cached tokens of a stream, and no workload_timeline.json lies beside its database"
+)
+
 _COLUMNS = (
     "request",
     "request_id",

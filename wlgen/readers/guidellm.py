@@ -10,6 +10,8 @@ from wlgen.readers._document import Cut, Document
 from wlgen.readers._door import Part, admitted
 from wlgen.readers._usage import text_sha256
 
+BLIND = ""
+
 MILLI = 1e-3
 OUTCOMES = ("successful", "errored", "incomplete")
 

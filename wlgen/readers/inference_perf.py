@@ -14,6 +14,8 @@ from wlgen.readers._usage import counts, text_sha256
 # The keys that stand before the request, which holds the whole prompt: 20 KB of a row of 4096 tokens.
 _OPENING = re.compile(rb'\s*\[\s*\{\s*"start_time":[^,"]+,\s*"end_time":[^,"]+,\s*"(request|info)":')
 
+BLIND = ""
+
 
 def claims(opening: bytes) -> bool:
     """Return whether the file opens as an array of lifecycle metrics."""

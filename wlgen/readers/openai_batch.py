@@ -6,6 +6,8 @@ import re
 
 from wlgen.readers.plain import read
 
+BLIND = ""
+
 __all__ = ["claims", "read"]
 
 _OPENING = re.compile(rb'\s*\{\s*"(id|custom_id)"\s*:\s*"[^"]*"\s*,\s*"(custom_id|response)"')

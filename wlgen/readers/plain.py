@@ -11,6 +11,8 @@ from wlgen.readers._door import Part, admitted, error_words
 from wlgen.readers._lines import records
 from wlgen.readers._usage import counts, text_sha256
 
+BLIND = ""
+
 _IDS = ("row_id", "wl_id", "custom_id", "id")  # an OpenAI batch line has an id of its own beside custom_id
 _OK = 200
 _OPENING = re.compile(rb'\s*\{\s*"(row_id|wl_id|id)"\s*:')

@@ -9,6 +9,8 @@ from wlgen.readers import Result, Source
 from wlgen.readers._arrays import Run, decode_end, last_line, runs
 from wlgen.readers._door import Part
 
+BLIND = "bench_serving reads `sglext` only, which vLLM does not send, and keeps it with --cache-report alone"
+
 NATIVE = ("sglang", "sglang-native")
 
 

@@ -9,6 +9,8 @@ from wlgen.readers import Result, Source
 from wlgen.readers._arrays import Run, decode_end, last_line, runs
 from wlgen.readers._door import Part
 
+BLIND = "`vllm bench serve` keeps no cached tokens"
+
 
 def claims(opening: bytes) -> bool:
     """Return whether the file opens with the keys of a vllm bench serve result."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 
 import numpy as np
@@ -35,6 +36,7 @@ class Life:
         known: KnownRows,
     ) -> None:
         self.settings = settings
+        self.started = time.time()
         self.dialect = dialect(settings.rule.engine)
         self.encoding = encoding
         self.known = known

@@ -112,7 +112,7 @@ class _Side:
 
     async def _metrics(self, _: Request) -> Response:
         counts = self._life.dialect.metrics(self._life.settings, self._life.ranks)
-        page = metrics_text(NOTICE, counts).replace(
+        page = metrics_text(NOTICE, self._life.started, counts).replace(
             "{model_name=", f'{{engine_type="{self.side}",model_name='
         )
         return PlainTextResponse(page)

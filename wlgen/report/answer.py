@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from wlgen.audit.ceiling import Ceiling
 from wlgen.audit.model import Audit, CachedRatio, ClassPromise, RowOutcome, Summary, timed_split
+from wlgen.audit.witnessed import STATES
 from wlgen.report.words import asked
 
 
@@ -19,7 +21,8 @@ def answer(audit: Audit) -> dict[str, Any]:
         "set": audit.name,
         "splits": list(audit.splits),
         "rounds": list(audit.rounds),
-        "ok": not audit.findings and not audit.problems,
+        "ok": audit.verdict == "KEPT",
+        "verdict": audit.verdict,
         "rows": len(audit.outcomes),
         "results": audit.results,
         "results_of_other_splits": audit.elsewhere,
@@ -36,6 +39,19 @@ def answer(audit: Audit) -> dict[str, Any]:
         "diagnosis": [asdict(diagnosis) for diagnosis in audit.diagnosis],
         "by_split": [_summary(summary) for summary in audit.by_split],
         "by_rank": [_summary(summary) for summary in audit.by_rank],
+        "by_group": [_summary(summary) for summary in audit.by_group],
+        "by_class": [_summary(summary) for summary in audit.by_class],
+        "by_round": [_summary(summary) for summary in audit.by_round],
+        "states": {STATES[state]: count for state, count in audit.states.items()},
+        "not_observed": {
+            "rows": len(audit.unobserved),
+            "counts": sorted({name for outcome in audit.unobserved for name in outcome.missing}),
+        },
+        "counters": _ceiling(audit.ceiling),
+        "sums": [asdict(each) for each in audit.sums],
+        "tiers": dict(audit.tiers),
+        "acceptance": asdict(audit.acceptance) if audit.acceptance else None,
+        "notes": list(audit.notes),
         "worst": [_worst(outcome) for outcome in audit.worst],
         "planned_times": _times(audit),
         "ranks_together": asdict(audit.overlap) | {"seconds": audit.overlap.seconds}
@@ -60,6 +76,16 @@ def _times(audit: Audit) -> dict[str, Any] | None:
     }
 
 
+def _ceiling(found: Ceiling | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    names = ("planned", "observed", "comparable", "kept")
+    return {name: getattr(found, name) for name in names} | {
+        "conditions": [asdict(condition) for condition in found.conditions],
+        "short": [asdict(short) for short in found.short],
+    }
+
+
 def _ratio(ratio: CachedRatio | None) -> float | None:
     return None if ratio is None else ratio.value
 
@@ -71,7 +97,10 @@ def _of_class(of: ClassPromise) -> dict[str, Any]:
 
 
 def _summary(summary: Summary) -> dict[str, Any]:
-    whole = {name: getattr(summary, name) for name in ("split", "dp_rank", "rows", "observed", "findings")}
+    whole = {
+        name: getattr(summary, name)
+        for name in ("split", "dp_rank", "by", "key", "rows", "observed", "findings")
+    }
     return whole | {name: _ratio(getattr(summary, name)) for name in ("minimum", "p1", "p50", "mean")}
 
 

@@ -70,7 +70,7 @@ def page(audit: Audit, tree: Tree | None = None) -> str:
     return _template().render(
         audit=audit,
         style=Markup(STYLE),  # noqa: S704 (our own)
-        kind="unread" if audit.problems else "broken" if audit.findings else "kept",
+        kind={"KEPT": "kept", "NOT KEPT": "broken", "NOT PROVED": "unread"}[audit.verdict],
         verdict=verdict(audit),
         tiles=list(_tiles(audit)),
         recorded=recorded(audit),

@@ -27,6 +27,7 @@ from wlgen.report.words import (
     spreads,
     unseen,
     verdict,
+    witnesses,
 )
 from wlgen.workload.rows import Finding
 
@@ -56,13 +57,14 @@ def terminal(audit: Audit) -> Group:
 
 
 def _verdict(audit: Audit) -> Text:
-    style = "bold yellow" if audit.problems else "bold red" if audit.findings else "bold green"
+    styles = {"KEPT": "bold green", "NOT KEPT": "bold red", "NOT PROVED": "bold yellow"}
+    style = "bold yellow" if audit.problems else styles[audit.verdict]
     line = Text(f"{audit.name}: {verdict(audit)}", style=style)
     if audit.assumed_zero:
         line.append(
             f"\n{audit.assumed_zero} rows without the figure are taken as 0, as you vouched", "default"
         )
-    for said in filter(None, (recorded(audit), unseen(audit))):
+    for said in filter(None, (recorded(audit), unseen(audit), *witnesses(audit))):
         line.append(f"\n{said}", "default")
     return line
 

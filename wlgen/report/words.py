@@ -10,6 +10,7 @@ from wlgen.audit.findings import MEANING, NOT_OBSERVED
 from wlgen.audit.model import Audit, CachedRatio, RowOutcome, Summary
 from wlgen.audit.run_figures import MEMBERS_FLOOR, SECONDS_FLOOR, Figures, Spread
 from wlgen.audit.sending import Delays
+from wlgen.audit.witnessed import STATES
 from wlgen.pages import percent, percent_of
 from wlgen.workload.bounds import UNBOUNDED, Bound
 from wlgen.workload.rows import Finding
@@ -36,7 +37,44 @@ def verdict(audit: Audit) -> str:
         return f"incomplete, {counted(places, 'place')} could not be read; {rows}"
     if audit.findings:
         return f"{counted(len(audit.findings), 'finding')}; {rows}"
+    if audit.unobserved:
+        names = " and ".join(dict.fromkeys(n for o in audit.unobserved for n in o.missing)).replace("_", " ")
+        return f"not proved, nobody observed {names} of {counted(len(audit.unobserved), 'row')}; {rows}"
     return f"all promises hold; {rows}"
+
+
+_FITS = {True: "these fit a kept run", False: "these fit no kept run", None: "other requests are in them"}
+
+
+def witnesses(audit: Audit) -> list[str]:
+    """Return what servers say of the run, line by line: states, proof, sums, tiers, acceptance."""
+    lines = []
+    states = audit.states
+    if audit.ceiling or audit.sums or set(states) - {"client"}:
+        lines.append(", ".join(f"{count:,} rows {STATES[state]}" for state, count in states.items()))
+    if (found := audit.ceiling) is not None:
+        if found.kept:
+            lines.append("counters: each row found exactly its plan, and none can have found more")
+        lines += [f"counters prove no single row: {each.name}: {each.seen}" for each in found.failed]
+    for each in audit.sums:
+        cached = NOT_OBSERVED if each.cached_tokens is None else f"{each.cached_tokens:,}"
+        lines.append(
+            f"{each.witness}: {cached} cached of {each.prompt_tokens:,} prompt tokens; planned for {each.of} "
+            f"{each.planned_cached_tokens:,} of {each.planned_prompt_tokens:,}: {_FITS[each.fits]}"
+        )
+    if audit.tiers:
+        tiers = ", ".join(f"{count:,} {tier}" for tier, count in audit.tiers.items())
+        lines.append(f"cached tokens by tier: {tiers}")
+    if (drafts := audit.acceptance) is not None:
+        lines.append(
+            f"acceptance length {number(drafts.length)} = {drafts.output_tokens:,} output tokens / "
+            f"{drafts.verify_steps:,} verify steps, over the whole run ({drafts.witness})"
+        )
+        told = ((drafts.by_slots, "draft slots"), (drafts.by_proposals, "drafts that were proposed"))
+        lines += [
+            f"accepted drafts / {of}: {NOT_OBSERVED if rate is None else f'{rate:.4f}'}" for rate, of in told
+        ]
+    return [*lines, *audit.notes]
 
 
 def promises(audit: Audit) -> list[tuple[str, str, str]]:

@@ -18,9 +18,13 @@ def by_rank(
     return [({**labels, rank_label: str(rank.index)}, float(of(rank))) for rank in ranks]
 
 
-def metrics_text(notice: str, metrics: Iterable[Metric]) -> str:
-    """Return the page. Counters are cumulative since the start and include priming, as on the engines."""
-    lines = [f"# {notice}"]
+def metrics_text(notice: str, started: float, metrics: Iterable[Metric]) -> str:
+    """Return the page. Counters are cumulative since the start and include priming, as on the engines.
+
+    started: when the server started, in seconds since 1970; the name is the one that both engines export.
+    """
+    lines = [f"# {notice}", "# TYPE process_start_time_seconds gauge"]
+    lines.append(f"process_start_time_seconds {started}")
     for name, kind, samples in metrics:
         lines.append(f"# TYPE {name} {kind}")
         for labels, value in samples:

@@ -1,0 +1,347 @@
+"""Proof by ceiling: what two scrapes of counters prove of each request between them. Values in, values out.
+
+A formal row that is sent once finds at most its planned cached_len: its own part is new to the server, and
+the rule allows no more. So where the cached tokens of 640 rows sum to 640 x 118784, each row found exactly
+118784: a row above its plan, which could hide another one below, is impossible. The proof stands on
+conditions, and each is checked; one that fails is named, and then the sum proves nothing of a single row.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from wlgen.audit.findings import Promised
+from wlgen.witnesses import TIERS, Scrape, ServerCounts
+
+UNCOUNTED = "not counted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One thing that the proof needs: its name, whether it holds, and what was seen."""
+
+    name: str
+    holds: bool
+    seen: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """How far the counters moved between two scrapes, over the servers that hold the prefix cache.
+
+    total: of all of these servers; ranks: by data-parallel rank, the ranks of several prefill servers in
+    order. role: "prefill" in a pair, whose decode servers are left out. fell: counters that went down.
+    restarted: servers whose process is another one. unknown: servers that do not say when they started.
+    """
+
+    role: str
+    total: Mapping[str, int]
+    ranks: Mapping[int, Mapping[str, int]]
+    fell: tuple[str, ...] = ()
+    restarted: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    changed: str = ""
+
+    def cached_of(self, rank: int) -> int | None:
+        """Return the cached tokens of a rank, None where they are not told apart."""
+        counts = self.ranks.get(rank)
+        if counts is None:
+            return None
+        hits = [counts[f"hit_{tier}"] for tier in TIERS if f"hit_{tier}" in counts]
+        if "computed" in counts:
+            return sum(hits)
+        return counts.get("cached_tokens")
+
+    def prompt_of(self, rank: int) -> int | None:
+        """Return the prompt tokens of a rank, None where they are not told apart."""
+        counts = self.ranks.get(rank, {})
+        if "computed" in counts:
+            return counts["computed"] + (self.cached_of(rank) or 0)
+        return counts.get("prompt_tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """Cached tokens that are missing from a sum, and how many rows fell short to make it so.
+
+    rank: None for the whole server. most: None where a row may be above its plan, and then nothing bounds it.
+    """
+
+    rank: int | None
+    planned: int
+    observed: int
+    least: int
+    most: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """What the counters prove of the rows that were sent between the two scrapes.
+
+    kept: each row found exactly its plan. comparable: the counters are of exactly these rows, so that their
+    sum may be held against the plan; without that neither a proof nor a shortfall is said.
+    """
+
+    conditions: tuple[Condition, ...]
+    moved: Moved
+    planned: int
+    observed: int | None
+    comparable: bool
+    kept: bool
+    short: tuple[Shortfall, ...] = ()
+
+    @property
+    def failed(self) -> list[Condition]:
+        """The conditions that do not hold."""
+        return [condition for condition in self.conditions if not condition.holds]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentRows:
+    """The rows that were sent between the two scrapes, as the result files show it.
+
+    rows: each one that has a result. spoilt: why they are not "each row once, successful, one attempt".
+    quantum: the rule's hit quantum. prompts: by row id, the prompt tokens that the server counted instead.
+    """
+
+    rows: Sequence[Promised]
+    spoilt: Sequence[str] = ()
+    set_sha256: str = ""
+    quantum: int = 1
+    prompts: Mapping[str, int] = field(default_factory=dict)
+
+
+def prove(sent: SentRows, before: Scrape, after: Scrape) -> Ceiling:
+    """Return what the counters of two scrapes prove of the rows sent between them."""
+    moved = movement(before.servers, after.servers)
+    planned = sum(row.cached_len for row in sent.rows)
+    observed = moved.total.get("cached_tokens")
+    of_these = list(_of_these_rows(sent, moved))
+    comparable = bool(sent.rows) and observed is not None and all(c.holds for c in of_these)
+    resting = Condition(
+        name="the servers rested at both scrapes",
+        holds=before.quiet and after.quiet,
+        seen="two readings a second apart were equal and nothing ran"
+        if before.quiet and after.quiet
+        else f"{'BEFORE' if not before.quiet else 'AFTER'} was read while requests ran or counters moved",
+    )
+    ceiling = [resting, *_history(sent, before), *_no_second_try(moved), *_of_the_plan(sent)]
+    bounded = comparable and all(c.holds for c in ceiling)
+    # A sum of 0 leaves no row anything to hide, whatever was served before: each row found 0.
+    nothing = comparable and resting.holds and observed == planned == 0
+    return Ceiling(
+        conditions=(*of_these, *ceiling),
+        moved=moved,
+        planned=planned,
+        observed=observed,
+        comparable=comparable,
+        kept=nothing or (bounded and observed == planned),
+        short=tuple(_shortfalls(sent, moved, observed, bounded=bounded)) if comparable else (),
+    )
+
+
+def movement(before: Sequence[ServerCounts], after: Sequence[ServerCounts]) -> Moved:
+    """Return how far the counters of the servers that hold the prefix cache moved."""
+    pair = any(server.role != "plain" for server in (*before, *after))
+    role = "prefill" if pair else "plain"
+    first = {server.url: server for server in before if server.role == role}
+    second = {server.url: server for server in after if server.role == role}
+    total: dict[str, int] = defaultdict(int)
+    ranks: dict[int, dict[str, int]] = {}
+    fell, restarted, unknown = [], [], []
+    for url in [url for url in second if url in first]:
+        old, new = first[url], second[url]
+        if old.started is None or new.started is None:
+            unknown.append(url)
+        elif old.started != new.started:
+            restarted.append(url)
+        for name, count in _grown(old.total, new.total).items():
+            total[name] += count
+            if count < 0 and name not in ("running", "waiting"):
+                fell.append(f"{name} of {url}")
+        ahead = len(ranks)
+        for rank, counts in new.ranks.items():
+            ranks[ahead + rank] = _grown(old.ranks.get(rank, {}), counts)
+    changed = ""
+    if set(first) != set(second):
+        changed = f"{', '.join(sorted(set(first) ^ set(second)))} stands in one of the scrapes only"
+    elif not second:
+        changed = "no prefill server among the scrapes" if pair else "no server"
+    return Moved(
+        role=role,
+        total=dict(total),
+        ranks=ranks,
+        fell=tuple(fell),
+        restarted=tuple(restarted),
+        unknown=tuple(unknown),
+        changed=changed,
+    )
+
+
+def fewest_short(plans: Sequence[int], lack: int) -> int:
+    """Return the fewest rows that together can lack so many tokens: those of the greatest plan."""
+    count = 0
+    for plan in sorted(plans, reverse=True):
+        if lack <= 0:
+            break
+        lack -= plan
+        count += 1
+    return count
+
+
+def _grown(old: Mapping[str, int], new: Mapping[str, int]) -> dict[str, int]:
+    return {name: count - old.get(name, 0) for name, count in new.items()}
+
+
+def _of_these_rows(sent: SentRows, moved: Moved) -> Iterator[Condition]:
+    """Yield what makes the counters those of exactly these rows."""
+    spoilt = list(sent.spoilt) if sent.rows else ["no results: nothing says which rows were sent"]
+    yield Condition(
+        name="the results show each row once, successful, in one attempt",
+        holds=not spoilt,
+        seen="; ".join(spoilt) or f"{len(sent.rows)} rows, each once",
+    )
+    role = "prefill side" if moved.role == "prefill" else "servers"
+    yield Condition(
+        name="both scrapes are of the servers that hold the prefix cache",
+        holds=not moved.changed,
+        seen=moved.changed or f"{role} of both",
+    )
+    again = [*_restarts(moved), *(f"{name} went down" for name in moved.fell)]
+    yield Condition(
+        name="no server restarted",
+        holds=not again,
+        seen="; ".join(again) or "the processes are the same",
+    )
+    prompts = sum(sent.prompts.get(row.id, row.prompt_len) for row in sent.rows)
+    yield _counted("requests", "requests served", moved, len(sent.rows))
+    yield _counted("prompt_tokens", "prompt tokens served", moved, prompts)
+    if "cached_tokens" not in moved.total:
+        yield Condition(name="cached tokens are counted", holds=False, seen=UNCOUNTED)
+
+
+def _restarts(moved: Moved) -> list[str]:
+    """Return which servers restarted or may have, since they do not say when they started."""
+    unknown = (f"{url} exports no process_start_time_seconds" for url in moved.unknown)
+    return [*(f"{url} restarted" for url in moved.restarted), *unknown]
+
+
+def _counted(count: str, name: str, moved: Moved, expected: int) -> Condition:
+    found = moved.total.get(count)
+    seen = UNCOUNTED if found is None else f"{found:,} counted, {expected:,} of these rows"
+    return Condition(name=f"{name} are those of these rows", holds=found == expected, seen=seen)
+
+
+def _history(sent: SentRows, before: Scrape) -> Iterator[Condition]:
+    """Yield whether BEFORE follows a flush after which only this set's seeds and checks were served.
+
+    An earlier run of the same rows makes their own parts known, and then a row may find more than its plan.
+    """
+    name = "since the flush only this set's seeds and checks were served before the run"
+    known = before.prepared
+    if known is None:
+        seen = "BEFORE does not say: `wlgen prepare` writes the scrape that does, counters-before.json"
+        yield Condition(name=name, holds=False, seen=seen)
+        return
+    moved = movement(known.flushed, before.servers)
+    wrong = []
+    if known.set_sha256 != sent.set_sha256:
+        wrong.append("BEFORE was taken for another set")
+    wrong += [f"after the flush {words}" for words in _restarts(moved)]
+    wrong += [words for words in (moved.changed,) if words]
+    for count, expected in (("requests", known.requests), ("prompt_tokens", known.prompt_tokens)):
+        if (found := moved.total.get(count)) != expected:
+            shown = UNCOUNTED if found is None else f"{found:,}"
+            wrong.append(f"{count.replace('_', ' ')}: {shown}, of its seeds and checks {expected:,}")
+    wrong += _tries(moved)
+    yield Condition(name=name, holds=not wrong, seen="; ".join(wrong) or f"{known.requests} seeds and checks")
+
+
+def _no_second_try(moved: Moved) -> Iterator[Condition]:
+    """Yield whether no request was tried twice: an aborted try leaves its pages, which the next one finds."""
+    wrong = _tries(moved)
+    yield Condition(
+        name="no request was aborted, retracted or preempted",
+        holds=not wrong,
+        seen="; ".join(wrong) or "none was",
+    )
+
+
+def _tries(moved: Moved) -> list[str]:
+    wrong = []
+    for count in ("aborted", "retracted"):
+        found = moved.total.get(count)
+        if found is None:
+            wrong.append(f"{count}: {UNCOUNTED}")
+        elif found:
+            wrong.append(f"{found} {count}")
+    return wrong
+
+
+def _of_the_plan(sent: SentRows) -> Iterator[Condition]:
+    """Yield whether the plan is the most that each of these rows can find."""
+    wrong = []
+    if loose := sum(not row.is_bounded for row in sent.rows):
+        wrong.append(f"{loose} rows have no bound: they find what others leave")
+    if turns := sum(row.session is not None for row in sent.rows):
+        wrong.append(f"{turns} rows are turns of conversations, and find their own earlier turns")
+    if sent.quantum == 1:
+        wrong.append("at page size 1 rows whose own parts begin alike find a token more")
+    if several := sum(1 for row in sent.rows if row.cached_len % sent.quantum):
+        wrong.append(f"{several} rows are planned off the hit quantum of {sent.quantum}")
+    yield Condition(
+        name="no row can find more than its plan",
+        holds=not wrong,
+        seen="; ".join(wrong) or "each row's own part is new to the server",
+    )
+
+
+def _shortfalls(sent: SentRows, moved: Moved, observed: int | None, *, bounded: bool) -> Iterator[Shortfall]:
+    """Yield where cached tokens are missing: on each rank that lacks some, else in the whole sum."""
+    if observed is None or observed >= sum(row.cached_len for row in sent.rows):
+        return
+    by_rank: dict[int, list[Promised]] = defaultdict(list)
+    for row in sent.rows:
+        by_rank[row.dp_rank].append(row)
+    if _ranks_are_apart(by_rank, moved, observed):
+        for rank, rows in sorted(by_rank.items()):
+            yield from _shortfall(rank, rows, moved.cached_of(rank) or 0, sent.quantum, bounded=bounded)
+        return
+    yield from _shortfall(None, sent.rows, observed, sent.quantum, bounded=bounded)
+
+
+def _shortfall(
+    rank: int | None, rows: Sequence[Promised], observed: int, quantum: int, *, bounded: bool
+) -> Iterator[Shortfall]:
+    plans = [row.cached_len for row in rows]
+    lack = sum(plans) - observed
+    if lack > 0:
+        most = min(sum(plan > 0 for plan in plans), lack // quantum) if bounded else None
+        least = fewest_short(plans, lack)
+        yield Shortfall(rank=rank, planned=sum(plans), observed=observed, least=least, most=most)
+
+
+def _ranks_are_apart(by_rank: Mapping[int, Sequence[Promised]], moved: Moved, observed: int) -> bool:
+    """Return whether the counters of each rank are those of the rows planned for it.
+
+    SGLang's health probes add a few computed tokens to a rank, so a rank may count more than its prompts; one
+    that counts fewer did not get its rows. A rank above its plan got rows of another one.
+    """
+    cached = {rank: moved.cached_of(rank) for rank in by_rank}
+    if (
+        any(count is None for count in cached.values())
+        or sum(count or 0 for count in cached.values()) != observed
+    ):
+        return False
+    for rank, rows in by_rank.items():
+        prompt = moved.prompt_of(rank)
+        if prompt is None or prompt < sum(row.prompt_len for row in rows):
+            return False
+        if (cached[rank] or 0) > sum(row.cached_len for row in rows):
+            return False
+        requests = moved.ranks[rank].get("requests")
+        if requests is not None and requests != len(rows):
+            return False
+    return True
