@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
+from pathlib import Path
+
+import orjson
 import pytest
 
 from wlgen.errors import WlgenError
@@ -115,3 +120,50 @@ def test_two_preparations_cannot_write_one_journal(tmp_path):
 def test_a_place_that_cannot_be_written_is_bad_input(tmp_path):
     with pytest.raises(WlgenError, match="a writable journal"), Journal(tmp_path / "no" / "j"):
         pass
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_a_pipe_a_folder_or_a_device_is_no_journal_and_is_not_opened(tmp_path, kind):
+    """A pipe that nobody reads would be waited for without end."""
+    path = Path("/dev/null") if kind == "device" else tmp_path / "j"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    with pytest.raises(WlgenError, match="expected a writable journal"), Journal(path):
+        pass
+
+
+ODD = [None, 7, -1, True, "x", [], {}, [[]], {"a": []}, 1.5]
+
+
+@pytest.mark.parametrize("value", ODD)
+@pytest.mark.parametrize("key", ["event", "id", "split", "dp_rank", "success", "findings", "counts"])
+def test_a_value_that_no_preparation_writes_is_named_by_its_line(tmp_path, key, value):
+    path, event = tmp_path / "j", ended("s0", "seed") | {"counts": {"requests": 1}}
+    path.write_bytes(orjson.dumps(TARGET) + b"\n" + orjson.dumps(event | {key: value}) + b"\n")
+    fits = type(value) is type(event[key]) and value != {"a": []}
+    with nullcontext() if fits or (key, value) == ("counts", None) else pytest.raises(WlgenError) as refused:
+        Journal(path).__enter__().__exit__(None, None, None)
+    if refused:
+        assert str(refused.value).startswith(f"{path}:2: expected an event of a preparation")
+        assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("line", [b"7", b"[]", b"null", b'"x"', b"\x1b[2J", b'{"event": ["begin"]}', b"{}"])
+def test_a_line_that_is_no_event_is_named(tmp_path, line):
+    path = tmp_path / "j"
+    path.write_bytes(line + b"\n")
+    with pytest.raises(WlgenError, match="Move it away"), Journal(path):
+        pass
+
+
+def test_a_full_disk_is_said_with_the_journals_name_to_every_rank(tmp_path):
+    with Journal(tmp_path / "j") as journal:
+        os.dup2(full := os.open("/dev/full", os.O_WRONLY), journal._file.fileno())
+        os.close(full)
+        for found in ("No space left on device", "a line before this one failed"):
+            with pytest.raises(
+                WlgenError, match=f"j: expected a journal with room for a line, found {found}"
+            ):
+                journal.write(TARGET)

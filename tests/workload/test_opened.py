@@ -74,6 +74,13 @@ def test_a_value_of_another_type_is_refused_with_its_key(key, value):
     assert f"f.jsonl:3 {key}: expected" in refusal(orjson.dumps(LINE | {key: value}))
 
 
+@pytest.mark.parametrize("key", ["id", "group", "request_class", "session"])
+def test_a_name_that_would_do_something_to_a_terminal_is_refused(key):
+    message = refusal(orjson.dumps(LINE | {key: "a\x1b[2J"}))
+    assert f"f.jsonl:3 {key}: expected printable characters" in message
+    assert message.isprintable()
+
+
 @pytest.mark.parametrize(
     "messages",
     [[5], ["a"], [{"role": "user"}], [{"role": "user", "content": 5}], [{"role": None, "content": ""}]],

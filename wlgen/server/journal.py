@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,7 @@ from typing import Any, Self
 
 import orjson
 
-from wlgen.errors import error
+from wlgen.errors import error, regular
 from wlgen.workload.splits import PRIMING
 
 JOURNAL = "prepare.jsonl"
@@ -26,6 +27,10 @@ _CHANGING = (
     "requests",
     "counts",
 )  # what differs from one run on the same target to the next
+_NEEDED: Mapping[str, Mapping[str, type]] = {
+    "sent": {"id": str},
+    "ended": {"id": str, "split": str, "dp_rank": int, "success": bool, "findings": list},
+}
 Event = Mapping[str, Any]
 
 
@@ -93,6 +98,8 @@ class Journal:
 
     def __enter__(self) -> Self:
         try:
+            if self.path.exists():
+                regular(self.path)
             self._file = self.path.open("a+b")
         except OSError as failure:
             found = failure.strerror or str(failure)
@@ -121,9 +128,15 @@ class Journal:
 
     def write(self, event: Event) -> None:
         """Append one event and return when it is on the disk."""
-        self._file.write(orjson.dumps(event) + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write(orjson.dumps(event) + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except (OSError, ValueError) as failure:  # a ValueError of a file that another rank's failure closed
+            with suppress(OSError):
+                self._file.close()
+            found = (isinstance(failure, OSError) and failure.strerror) or "a line before this one failed"
+            raise error(str(self.path), expected="a journal with room for a line", found=found) from failure
         self.history.take(event)
 
     def _events(self) -> Iterator[Event]:
@@ -139,20 +152,18 @@ class Journal:
 
 
 def _parse(line: bytes, place: str) -> Event:
-    needed = {
-        "begin": (),
-        "flush": (),
-        "sent": ("id",),
-        "ended": ("id", "split", "dp_rank", "success", "findings"),
-    }
-    remedy = "Move it away, or give another with --journal FILE."
     try:
         event = orjson.loads(line)
-        complete = all(key in event for key in needed.get(event["event"], ()))
-    except (orjson.JSONDecodeError, TypeError, KeyError):
-        complete = False
-    if not complete:
-        shown = repr(line[:60].decode(errors="replace"))
-        raise error(place, expected="an event of a preparation", found=shown, remedy=remedy)
-    found: Event = event
-    return found
+    except orjson.JSONDecodeError:
+        event = None
+    if isinstance(event, dict) and type(event.get("event")) is str and _counts_fit(event.get("counts")):
+        needed = _NEEDED.get(event["event"], {})
+        if all(type(event.get(key)) is kind for key, kind in needed.items()):
+            return event
+    shown = repr(line[:60].decode(errors="replace"))
+    remedy = "Move it away, or give another with --journal FILE."
+    raise error(place, expected="an event of a preparation", found=shown, remedy=remedy)
+
+
+def _counts_fit(counts: object) -> bool:
+    return counts is None or (isinstance(counts, dict) and all(type(n) is int for n in counts.values()))

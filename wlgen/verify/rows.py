@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields, replace
 
-from wlgen.errors import Problem
+from wlgen.errors import Problem, printable
 from wlgen.plan.rows import Plan, RowPlan
 from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload
@@ -26,7 +26,7 @@ def differences(planned: RowPlan, row: Row) -> Iterator[Finding]:
 
 def unreadable(problem: Problem) -> Finding:
     """Return the finding of a line that is no row."""
-    return Finding(id=problem.place, promise="row", expected=problem.expected, got=problem.found)
+    return Finding(id=problem.place, promise="row", expected=problem.expected, got=printable(problem.found))
 
 
 def other_bytes(name: str) -> Finding:

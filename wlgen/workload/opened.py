@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from wlgen.errors import Problem, WlgenError, error, regular
+from wlgen.errors import Problem, WlgenError, error, printable, regular
 from wlgen.streams import FORMAT
 from wlgen.workload.manifest import MANIFEST, FileProof, Manifest, parse_manifest
 from wlgen.workload.rows import Row, read_rows, row_file
@@ -65,7 +65,7 @@ def open_workload(folder: Path) -> Workload:
     try:
         manifest = parse_manifest(content)
     except (KeyError, TypeError, ValueError) as failure:
-        said = "".join(c if c.isprintable() else repr(c)[1:-1] for c in f"{failure}")
+        said = printable(f"{failure}")
         if isinstance(failure, ValueError) and said.startswith("expected "):
             expected, found = said.removeprefix("expected "), "a manifest with another value there"
         else:

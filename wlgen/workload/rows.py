@@ -102,6 +102,9 @@ def parse_row(line: bytes, *, place: str) -> Row:
     split = BY_NAME.get(name := values.pop("split"))
     if split is None:
         raise error(f"{place} split", expected=" or ".join(SPLITS), found=repr(name)[:80], remedy=remedy)
+    if unfit := next((key for key in _NAMES if not (values.get(key) or "").isprintable()), None):
+        found = ascii(values[unfit])[:80]
+        raise error(f"{place} {unfit}", expected="printable characters", found=found, remedy=remedy)
     if not all(type(part) is str for message in messages for part in message):
         raise error(f"{place} messages", expected="a role and a content of text", found="another type")
     return Row(split=split, messages=messages, **values)
@@ -126,4 +129,5 @@ def json_types(kind: type[Any]) -> dict[str, type]:
 
 
 _ROW_TYPES = json_types(Row)
+_NAMES = ("id", "group", "request_class", "session")  # which reports repeat
 OPTIONAL_KEYS = tuple(field.name for field in fields(Row) if field.default is None)
