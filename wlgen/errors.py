@@ -8,7 +8,7 @@ from errno import EINVAL
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
-MOST_ALIKE = 10  # problems of one kind that are told one by one
+MOST_ALIKE = 10  # problems of one kind that each get a line
 SHOWN = 300  # characters of foreign words that a message repeats
 
 
@@ -50,9 +50,9 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreProblems(Problem):
-    """The rest of a list of problems that are like the ones above it, in one line.
+    """One line in place of the problems that are like those told above it.
 
-    rest: how many they are, so that 200 unreadable lines count as 200 and not as the 6 that are told.
+    rest: how many problems the line replaces, so that 200 unreadable lines count as 200 and not as 2.
     """
 
     rest: int
@@ -67,9 +67,10 @@ class MoreProblems(Problem):
 
 
 def capped(problems: Sequence[Problem], most: int = MOST_ALIKE) -> list[Problem]:
-    """Return the problems; of those that expect the same thing the first `most`, and one line for the rest.
+    """Return the first `most` problems of each kind, and a line that counts the others of that kind.
 
-    93 anchors in a spec are 10 lines and "and 83 more lines like these", and a typo among them is still told.
+    Problems that expect the same thing are of one kind. 93 anchors in a spec become 10 lines and "and 83 more
+    lines like these", so that a typo among them is still seen.
     """
     kinds: dict[str, list[Problem]] = {}
     for problem in problems:
@@ -87,7 +88,7 @@ def capped(problems: Sequence[Problem], most: int = MOST_ALIKE) -> list[Problem]
 class WlgenError(Exception):
     """Bad input or environment: exit code 2. Holds the problems of one input, in order.
 
-    Of many problems that are alike it holds the first ten, and one that counts the others.
+    Of more than ten problems of one kind it holds the first ten, and one that counts the others.
     """
 
     def __init__(self, *problems: Problem) -> None:
@@ -104,9 +105,9 @@ def error(place: str, *, expected: str, found: str, remedy: str = "") -> WlgenEr
 
 
 def regular(path: Path) -> Path:
-    """Return the path of a file that may be opened; OSError where it leads to none, before it is opened.
+    """Return `path` if a regular file stands there, and raise OSError before anything else is opened.
 
-    A pipe that nobody writes into would be waited for without end, and /dev/zero has none.
+    To open a pipe that nobody writes into is to wait for ever, and /dev/zero can be read without end.
     """
     mode = path.stat().st_mode
     if not S_ISREG(mode):

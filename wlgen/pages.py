@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-MOST_TOKENS = 2**24  # of a prompt: no model of 2026 reads more, and a plan of it fits in memory
+MOST_TOKENS = 2**24  # in one prompt: no model of 2026 reads more, and a plan of such prompts fits in memory
 
 
 def floor_to(tokens: int, quantum: int) -> int:
@@ -25,9 +25,8 @@ def least_tokens(ratio: Fraction, prompt_len: int) -> int:
 def percent(part: int, whole: int, bound: Fraction | float | None = None) -> str:
     """Return part/whole as a percentage with four decimals, which never reaches a bound that it misses.
 
-    117888 of 131076 reads 89.9387 %. 899999999 of 1000000000 reads 89.9999 %, not 90.0000 %: a ratio is not
-    rounded up to a figure with fewer decimals, such as a bound has. bound: the ratio that part/whole is held
-    to, where the caller knows it.
+    117888 of 131076 reads 89.9387 %. 899999999 of 1000000000 reads 89.9999 %, not 90.0000 %, since a bound
+    is most often a round figure such as 90 %. bound: the ratio that part/whole must reach, if there is one.
     """
     exact, nearest = part * 1_000_000 // whole, (2 * part * 1_000_000 + whole) // (2 * whole)
     round_figure = nearest > exact and nearest % 10 == 0

@@ -25,7 +25,7 @@ KINDS = (
     "exporters",
     "readers",
     "witnesses",
-)  # the folders of wlgen that hold them
+)  # the folders of wlgen that hold kinds
 
 
 def names(folder: ModuleType) -> list[str]:

@@ -6,9 +6,8 @@ and with every version of numpy. Fixed integer arithmetic maps words to ranges; 
 used, since its streams may change.
 
 The functions below are the only place where coordinates are written. Changing any of them changes the bytes
-of sets that people have built. Only `text` carries the name of the format: draws of the plan (classes,
-groups, lengths, order, arrivals) and of the lexicon (bank, leads) never did, so another format would draw
-the same ones.
+of sets that people have built. Only `text` carries the name of the format: a later format would write other
+texts, but would draw the same plan (classes, groups, lengths, order, arrivals) and lexicon (bank, leads).
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ Words: TypeAlias = NDArray[np.uint64]
 
 
 def text(random_seed: int, stream: Coordinates) -> Coordinates:
-    """Return where the words of a segment's text come from; `stream` is the segment's own name."""
+    """Return the stream that draws a segment's text; `stream` is the segment's own name."""
     return (FORMAT, random_seed, *stream)
 
 
 def row(split: str, rank: int, index: int, round_: int) -> Coordinates:
-    """Return the name of a row's own part: the row `index` of a file."""
+    """Return the name of the text that only this row has: row `index` of one rank's file."""
     return ("row", split, rank, index, round_)
 
 
 def prefix(class_name: str, groups: Iterable[int]) -> Coordinates:
-    """Return the name of a prefix: its class ("" where a spec has one), then its group at each level."""
+    """Return the name of a prefix: its class ("" in a spec of one class), then its group at each level."""
     return ("prefix", class_name, *groups) if class_name else ("prefix", *groups)
 
 
@@ -47,13 +46,13 @@ def message(rank: int, session: int, round_: int, number: int) -> Coordinates:
 
 
 def answer_to(stream: Coordinates) -> Coordinates:
-    """Return the name of the message that follows one of a session."""
+    """Return the name of the message that follows the message `stream` in its session."""
     *session, number = stream
     return (*session, int(number) + 1)
 
 
 def block(number: int, round_: int) -> Coordinates:
-    """Return the name of a block of a trace."""
+    """Return the name of a trace's block; round 0 is left out, since older sets have no rounds."""
     return ("block", number, round_) if round_ else ("block", number)
 
 
@@ -63,48 +62,48 @@ def block_number(stream: Coordinates) -> int:
 
 
 def classes(random_seed: int) -> Coordinates:
-    """Return what draws each row's class."""
+    """Return the stream that draws each row's class."""
     return ("class", random_seed)
 
 
 def groups(random_seed: int, class_number: int, depth: int) -> Coordinates:
-    """Return what draws each row's group at one level of its prefix."""
+    """Return the stream that draws each row's group at one level of its prefix."""
     return ("group", random_seed, class_number, depth)
 
 
 def lengths(random_seed: int, class_number: int, key: str) -> Coordinates:
-    """Return what draws each row's length; key: body_len or output_len."""
+    """Return the stream that draws each row's length; key: body_len or output_len."""
     return (key, random_seed, class_number)
 
 
 def order(random_seed: int, of: str | int) -> Coordinates:
-    """Return what shuffles the rows of a rank's file, or the requests of a split that is replayed."""
+    """Return the stream that shuffles the rows of rank `of`, or the requests of split `of` in a replay."""
     return ("order", random_seed, of)
 
 
 def arrivals(random_seed: int) -> Coordinates:
-    """Return what draws the times between rows."""
+    """Return the stream that draws the times between rows."""
     return ("arrivals", random_seed)
 
 
 def bank(random_seed: int) -> Coordinates:
-    """Return what draws the sentences of a lexicon."""
+    """Return the stream that draws the sentences of a lexicon."""
     return ("bank", random_seed)
 
 
 def leads(random_seed: int) -> Coordinates:
-    """Return what shuffles the words that may begin a stream."""
+    """Return the stream that shuffles the words with which a text may begin."""
     return ("leads", random_seed)
 
 
 def part(stream: Coordinates, name: str | int) -> Coordinates:
-    """Return a stream beside another one: the passage of a row, the second try of a length."""
+    """Return a stream that belongs to another: the passage of a row, the second try at a length."""
     return (*stream, name)
 
 
 def words(coordinates: Coordinates, count: int) -> Words:
-    """Return the first `count` words of a stream, shape (count,). More words extend, never change, fewer."""
-    # Setting the state takes a quarter of the time of a new Philox, which asks the system for entropy first.
+    """Return the first `count` words of a stream, shape (count,). The first 4 of 8 words are the 4 words."""
+    # Setting the state of an old Philox takes a quarter of the time of making one, which asks for entropy.
     _PHILOX.generator.state = {
         "bit_generator": "Philox",
         "state": {"counter": _ZEROS, "key": _key(coordinates)},
@@ -117,7 +116,7 @@ def words(coordinates: Coordinates, count: int) -> Words:
 
 
 class _Philox(threading.local):
-    """One generator a thread."""
+    """Each thread's own generator: `words` sets its state and reads from it, in two steps."""
 
     def __init__(self) -> None:
         self.generator = np.random.Philox(key=0)
@@ -128,9 +127,9 @@ _ZEROS = np.zeros(4, dtype=np.uint64)
 
 
 def below(stream: Words, bound: int | NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Map each word to [0, bound) by the high half of a 32 x 32 bit product; bound is at most 2**32.
+    """Map each word to a whole number in [0, bound): its upper 32 bits x bound / 2**32, rounded down.
 
-    The bias is at most bound / 2**32, which no text here can show.
+    bound is at most 2**32. The bias is at most bound / 2**32, which no text here can show.
     """
     high = stream >> np.uint64(32)
     product = high * np.asarray(bound, dtype=np.uint64)

@@ -75,7 +75,11 @@ def test_a_column_starts_at_its_first_time():
 @pytest.mark.parametrize(
     ("found", "count", "message"),
     [
-        ([0, 5], 3, "expected 3 times in milliseconds, none before the one above it, found 2 times"),
+        (
+            [0, 5],
+            3,
+            "expected 3 times in milliseconds that never fall from one line to the next, found 2 times",
+        ),
         ([0, 5, 4], 3, "found falling times"),
     ],
 )

@@ -41,7 +41,7 @@ def trace(lines: str) -> str:
 
 
 WRONG = {
-    "weights of nothing": (classes("weight: 0", "weight: 0"), 4, "expected weights of which one is above 0"),
+    "weights of nothing": (classes("weight: 0", "weight: 0"), 4, "expected at least one weight above 0"),
     "counts that do not sum": (
         classes("count: 2", "count: 3"),
         4,
@@ -75,7 +75,7 @@ WRONG = {
     "popularity of nothing": (
         one("prefix: {shared_by: group, groups: 2, popularity: {weights: [0, 0]}}"),
         4,
-        "expected weights of which one is above 0",
+        "expected at least one weight above 0",
     ),
     "rows that fill the ranks unlike": (
         one("prefix: {levels: [{shared_by: all, tokens: 64}, {shared_by: rank}]}").replace(
@@ -87,7 +87,7 @@ WRONG = {
     "two levels that say the rank": (
         one("prefix: {levels: [{shared_by: rank, tokens: 64}, {shared_by: group, groups: 2, ranks: one}]}"),
         4,
-        "expected one level at most that says the rank of its rows",
+        "expected at most one level that fixes the rank of its rows",
     ),
     "a level without length": (
         one("prefix: {levels: [{shared_by: all}, {shared_by: rank}]}"),
@@ -117,7 +117,7 @@ WRONG = {
     "cold without a length": (
         one("prefix: {shared_by: all}").replace("min_ratio: 0.5", "cold: true"),
         4,
-        "since no bound says it",
+        "since a cold class has no bound to derive it from",
     ),
     "a second round of a cold set": (
         one("prefix: {shared_by: all, tokens: 64}").replace("min_ratio: 0.5", "cold: true") + "rounds: 2\n",
@@ -137,7 +137,7 @@ WRONG = {
     "bins of no count": (
         of("{histogram: [{low: 300, high: 400, count: 0}]}"),
         4,
-        "expected bins of which one has a count above 0",
+        "expected at least one bin with a count above 0",
     ),
     "a column that is not there": (
         of("{column: {path: t.csv, column: out}}"),

@@ -386,7 +386,7 @@ def test_missing_keys_stand_at_the_line_of_the_mapping_that_lacks_them():
         (
             "sglang-dsv4-npu}",
             "sglang, engine: sglang}",
-            "4 cache.engine: expected rule or engine, found both. Delete engine: the rule knows its own.",
+            "4 cache.engine: expected rule or engine, found both. Delete engine: the rule knows its engine.",
         ),
         (
             "{name: copy}",

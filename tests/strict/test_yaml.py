@@ -163,7 +163,7 @@ def test_a_key_without_a_value_is_not_null():
         ("{a: 1}\n{a: 2}", "f:2: expected YAML, found more text after the end of the document."),
         ("a: 1\nb: \a", "f:2: expected text, found the control character U+0007."),
         ('a: "\\0"', "f:1 a: expected text, found the control character U+0000."),
-        ('"\\ud800": 1', "f:1 \ud800: expected text, found the control character U+D800."),
+        ('"\\ud800": 1', "f:1 \\ud800: expected text, found the control character U+D800."),
         ('a: 1\nb: "\\U00110000"', "f:2: expected YAML, found a value it cannot hold"),
         ("%YAML 9.9\n---\na: 1", "f:1: expected YAML, found incompatible YAML document"),
         ("[" * (MOST_NESTED + 2), f"f:1: expected YAML, found more than {MOST_NESTED} levels of nesting"),

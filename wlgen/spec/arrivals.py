@@ -1,4 +1,4 @@
-"""Arrivals: when each row of a round is sent, in whole milliseconds from its start."""
+"""Arrivals: when each row of a round is sent, in whole milliseconds from the round's start."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ MOST_MS = 10**12  # 32 years
 Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 Milliseconds = Annotated[int, Field(ge=1, le=MOST_MS)]
 Rate = Annotated[float | int, Field(gt=0, le=10**6)]
-_DECIMAL = Context(prec=20)  # its ln and sqrt are correctly rounded, so the same everywhere
+_DECIMAL = Context(prec=20)  # decimal rounds ln and sqrt correctly: every machine draws the same times
 
 
 class Bursts(Strict):
     """Rows that arrive in bursts."""
 
     size: Rows = key("Rows that arrive at the same moment.", unit="rows", example="8")
-    every_ms: Milliseconds = key("From one burst to the next.", unit="milliseconds", example="1000")
+    every_ms: Milliseconds = key("The time from one burst to the next.", unit="milliseconds", example="1000")
 
 
 class TimeColumn(Column):
-    """A column of times in milliseconds, none before the one above it."""
+    """A column of times in milliseconds, which never falls from one line to the next."""
 
     least: ClassVar[int] = 0
 
@@ -65,7 +65,7 @@ class Arrivals(Strict):
     def _one_kind(self) -> Self:
         given = [key for key in ("rate", "bursts", "column") if getattr(self, key) is not None]
         if len(given) != 1:
-            found = " and ".join(given) or "none of them"
+            found = " and ".join(given) or "none of the three"
             remedy = "Write {rate: 10}, for example."
             raise refusal(expected="one of rate, bursts, column", found=found, remedy=remedy)
         if (self.process == "gamma") != (self.burstiness is not None):
@@ -77,7 +77,7 @@ class Arrivals(Strict):
 def timestamps(arrivals: Arrivals, stream: Coordinates, count: int) -> list[int]:
     """Return the first `count` arrival times in milliseconds, each at least the one before it.
 
-    The first 320 of 640 times are the 320 times. WlgenError where a column has too few, or falling ones.
+    The first 320 of 640 times are the 320 times. WlgenError if a column has too few times, or falling ones.
     """
     if arrivals.column:
         return _from_column(arrivals.column, count)
@@ -97,7 +97,7 @@ def _from_column(column: Column, count: int) -> list[int]:
     times = column.numbers
     found = f"{len(times)} times" if len(times) < count else "falling times"
     if len(times) < count or any(b < a for a, b in pairwise(times)):
-        expected = f"{count} times in milliseconds, none before the one above it"
+        expected = f"{count} times in milliseconds that never fall from one line to the next"
         raise error(own_name(column.path), expected=expected, found=found)
     return [time - times[0] for time in times[:count]]
 

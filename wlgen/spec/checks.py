@@ -1,4 +1,4 @@
-"""Checks across a spec's keys, made on those that are valid by themselves: every problem at once."""
+"""Checks of a spec's keys against each other, made on keys that are valid alone; every problem at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SESSION = ("requests", "session")
 
 
 def check(value: dict[str, Any], problems: Problems) -> None:
-    """Add what keys of a spec's mapping say against each other."""
+    """Add a problem for each contradiction between keys of a spec's mapping."""
     classes = list(_classes(value))
     if not classes:
         return
@@ -61,7 +61,7 @@ def _classes(value: dict[str, Any]) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
 
 
 def _valid(adapter: TypeAdapter[T], value: object) -> T | None:
-    """Return a part of a spec if it is valid by itself. The spec's own model says what is wrong with it."""
+    """Return a part of a spec if it is valid by itself, or None: then the spec's own model reports why."""
     try:
         return adapter.validate_python(value)
     except ValidationError:
@@ -69,7 +69,7 @@ def _valid(adapter: TypeAdapter[T], value: object) -> T | None:
 
 
 def _check_names(classes: list[tuple[KeyPath, dict[str, Any]]], problems: Problems) -> None:
-    """Check that each class of a list has a name, and that an only class has no name and no share."""
+    """Check that each class of a list has a name, and that a single class has no name, weight or count."""
     for path, of in classes:
         several = len(path) > 1
         if several and "name" not in of:
@@ -85,7 +85,7 @@ def _check_names(classes: list[tuple[KeyPath, dict[str, Any]]], problems: Proble
 def _check_seeds(
     value: dict[str, Any], classes: list[tuple[KeyPath, dict[str, Any]]], problems: Problems
 ) -> None:
-    """Check that warm sets have seeds and others none, and that cold classes stand beside cold ones only."""
+    """Check that only a warm set has seeds, and that a spec with a cold class has only cold classes."""
     path = ("splits", "seed")
     asked = value_at(value, path, {})
     every = [_valid(TypeAdapter(Bound), of.get("cached")) for _, of in classes]
@@ -103,7 +103,7 @@ def _check_seeds(
     for (at, of), cached in zip(classes, bounds, strict=True):
         prefix = _valid(TypeAdapter(Prefix), of.get("prefix", {}))
         if cached.cold and prefix and not prefix.chain[-1].has_length:
-            expected = "the prefix's length, since no bound says it"
+            expected = "the prefix's length, since a cold class has no bound to derive it from"
             remedy = "Add tokens, pages or ratio to the last level, for example `tokens: 4096`."
             problems.add((*at, "prefix"), expected=expected, found="none", remedy=remedy)
     if any(b.cold for b in bounds) and value_at(value, ("splits", "check", "per_rank"), 0):
@@ -123,7 +123,7 @@ def _check_seeds(
 
 
 def _check_size(value: dict[str, Any], rows: int, ranks: int, problems: Problems) -> None:
-    """Check that the rows of all rounds, the checks among them, are not more than a plan can hold."""
+    """Check that all rounds together have no more formal rows and checks than a plan can hold."""
     checks = value_at(value, ("splits", "check", "per_rank"), 1)
     rounds = value.get("rounds", 1)
     if type(checks) is not int or type(rounds) is not int:
@@ -136,7 +136,7 @@ def _check_size(value: dict[str, Any], rows: int, ranks: int, problems: Problems
 
 
 def _check_groups(path: KeyPath, of: dict[str, Any], rows: int, ranks: int, problems: Problems) -> None:
-    """Check that formal rows fill the ranks alike where each has its own prefix, and fill every group."""
+    """Check that ranks with prefixes of their own get equally many formal rows, and each group at least 1."""
     prefix = _valid(TypeAdapter(Prefix), of.get("prefix", {}))
     if prefix is None:
         return
@@ -158,7 +158,7 @@ def _check_groups(path: KeyPath, of: dict[str, Any], rows: int, ranks: int, prob
 
 
 def _check_shares(classes: list[tuple[KeyPath, dict[str, Any]]], rows: int, problems: Problems) -> None:
-    """Check that classes are told apart, and that their weights or counts fit the formal rows."""
+    """Check that the classes of a list differ in name, and that weights or counts fit the formal rows."""
     names = [of.get("name") for _, of in classes]
     for (path, of), name in zip(classes, names, strict=True):
         if isinstance(name, str) and names.count(name) > 1:
@@ -176,13 +176,13 @@ def _check_shares(classes: list[tuple[KeyPath, dict[str, Any]]], rows: int, prob
             expected = f"counts that sum to the {rows} formal rows"
             problems.add(("requests",), expected=expected, found=f"{sum(c for c in counts if c)}")
     elif not any(of.get("weight", 1) for _, of in classes):
-        problems.add(("requests",), expected="weights of which one is above 0", found="none")
+        problems.add(("requests",), expected="at least one weight above 0", found="none")
 
 
 def _check_session(value: dict[str, Any], of: dict[str, Any], rows: int, problems: Problems) -> None:
     session = _valid(TypeAdapter(Session), of.get("session"))
     if session is not None and value.get("order") == "shuffled":
-        remedy = "Delete order: sessions are interleaved as they are."
+        remedy = "Delete order: the turns of different sessions already alternate."
         problems.add(
             ("order",), expected="an order that keeps the turns of a session", found="shuffled", remedy=remedy
         )

@@ -1,4 +1,4 @@
-"""The spec's file: strict YAML, or the content that a manifest keeps, into a Spec; every problem at once."""
+"""Reads a Spec from strict YAML, or from the content that a manifest keeps; every problem at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def load(path: Path) -> Spec:
 
 
 def parse(text: str, place: str) -> Spec:
-    """Return the Spec of a YAML text; `place` is what messages call it. Errors as for `load`."""
+    """Return the Spec of a YAML text; `place` is what messages call the text. Errors as for `load`."""
     value, problems = read_yaml(text, place)
     if isinstance(value, dict):
         return _spec(value, problems)
@@ -54,7 +54,7 @@ def parse(text: str, place: str) -> Spec:
 
 
 def from_content(content: Mapping[str, Any], place: str) -> Spec:
-    """Return the Spec of the content that `parse` gave; problems stand at 'place key.path'."""
+    """Return the Spec of `Spec.content`, as a manifest keeps it; problems stand at 'place key.path'."""
     if not isinstance(content, Mapping):  # a manifest is a file that anyone may have edited
         raise error(place, expected="a spec", found=describe(content))
     return _spec(dict(content), Problems(Places(source=place)))

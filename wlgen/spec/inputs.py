@@ -1,4 +1,4 @@
-"""Inputs: the files that a spec names, read with it, and kept inside the built set.
+"""Inputs: the files that a spec names. They are read with the spec, and the built set keeps a copy of each.
 
 A built set holds a copy of each file as inputs/<8 digits of its sha256>-<its name>, and its manifest holds
 the whole sha256. So a set is proved on a machine that lacks the files, and a file that has changed since
@@ -39,10 +39,10 @@ def expanded(path: str) -> str:
 
 
 class Inputs:
-    """Reads the files of one spec while its models are validated: it is their validation context.
+    """Reads the files that a spec names while pydantic validates it; models find it as their context.
 
     folder: where relative paths begin. kept: the bytes of each file that was read, by its path in the set.
-    failures: what is wrong inside of a file, with the file's own lines.
+    failures: what is wrong inside a file, at the file's own lines.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -51,18 +51,18 @@ class Inputs:
         self.failures: list[WlgenError] = []
 
     def take(self, name: str, sha256: str | None) -> Kept:
-        """Read a file and keep it. A file that is not there, or has another sha256, refuses the value."""
+        """Read a file and keep it; raise a refusal if it is missing or its sha256 is not the one given."""
         content = self._content(name)
         found = hashlib.sha256(content).hexdigest()
         if sha256 not in (None, found):
             raise refusal(expected=f"{name} of sha256 {sha256}", found=found)
-        # The name of a file that comes from a manifest has its hash in front already.
+        # A name from a manifest begins with the hash already: inputs/9f86d081-lens.csv.
         path = f"{FOLDER}/{found[:8]}-{Path(name).name.removeprefix(f'{found[:8]}-')}"
         self.kept[path] = content
         return Kept(path, found, content)
 
     def numbers(self, read: Callable[[], list[int]]) -> list[int]:
-        """Return what `read` finds in a file; a failure of it is kept, so that other keys are checked too."""
+        """Return the numbers that `read` gives; keep its error, so that other keys are checked too."""
         try:
             return read()
         except WlgenError as failure:
@@ -73,9 +73,8 @@ class Inputs:
         kept = name.startswith(f"{FOLDER}/")
         file = self._folder / (name if kept else expanded(name))
         try:
-            file_or_none = (
-                file.is_file() or not file.exists()
-            )  # /dev/zero is there, is no file, and has no end
+            # A path that exists but is no regular file may have no end: /dev/zero.
+            file_or_none = file.is_file() or not file.exists()
             fits = file_or_none and file.stat().st_size <= MOST_BYTES
             content = file.read_bytes() if fits else b""
         except (OSError, ValueError) as failure:  # ValueError: a name with a null byte
@@ -83,7 +82,7 @@ class Inputs:
             remedy = "Set the variable, or write the path out." if "$" in str(file) else ""
             raise refusal(expected=f"a file at {file}", found=found, remedy=remedy) from failure
         if not file_or_none:
-            raise refusal(expected="a file", found=f"{file}, which is none")
+            raise refusal(expected="a file", found=f"{file}, which is not a regular file")
         if not fits:
             raise refusal(expected=f"a file of at most {MOST_BYTES} bytes", found=str(file))
         return content

@@ -1,4 +1,4 @@
-"""Kinds that a spec chooses by name: an encoding, a task, a cache rule, each with the options of its own."""
+"""Kinds that a spec chooses by name: an encoding, a task or a cache rule, each with its own options."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleKind:
-    """A chosen cache rule. content: how it is written, {rule: sglang, page_size: 128}."""
+    """A chosen cache rule. content: the mapping that a spec would hold, {rule: sglang, page_size: 128}."""
 
     rule: CacheRule
     content: dict[str, Any]
@@ -54,7 +54,7 @@ EngineName = Annotated[str, AfterValidator(_known_engine)]
 
 
 class EngineNumbers(Strict):
-    """A cache rule given as its numbers, named by its engine."""
+    """A cache rule given by an engine and its numbers: {engine: sglang, page_size: 128}."""
 
     engine: EngineName = key(
         "The engine whose way of reusing prefixes the numbers belong to.",
@@ -62,7 +62,7 @@ class EngineNumbers(Strict):
     )
     page_size: Tokens = key("Tokens of one allocation page (vLLM: block).", unit="tokens", example="128")
     hit_quantum: Tokens | None = key(
-        "Hits come only in multiples of it. Left out, it is page_size; hybrid models need more.",
+        "Hits come only in multiples of hit_quantum. Left out, it is page_size; hybrid models need more.",
         unit="tokens",
         example="2048",
         default=None,
@@ -77,8 +77,8 @@ class EngineNumbers(Strict):
         default=0,
     )
     retention: CachedTokens | None = key(
-        "From one kept state of a hybrid model to the next, between the ends of prompts (vLLM: "
-        "--prefix-cache-retention-interval). Left out or 0, the engine keeps none there.",
+        "Tokens from one state that the engine keeps inside a hybrid model's prompt to the next (vLLM: "
+        "--prefix-cache-retention-interval). Left out or 0, the engine keeps states only where prompts end.",
         unit="tokens",
         example="16384",
         default=None,
@@ -92,7 +92,7 @@ class EngineNumbers(Strict):
             remedy = f"The next one is {ceil_to(quantum, page_size)}."
             raise refusal(expected=expected, found=str(quantum), remedy=remedy, key="hit_quantum")
         if self.retention and not engines.engine(self.engine).retains:
-            found = f"{self.retention}, a number that {self.engine} does not have"
+            found = f"{self.retention}, but {self.engine} has no such setting"
             raise refusal(expected="no retention, or 0", found=found, key="retention")
         if self.retention and self.retention % (quantum or page_size):
             expected = f"a multiple of hit_quantum {quantum or page_size}"
@@ -110,8 +110,8 @@ class EngineNumbers(Strict):
 class KindKey:
     """Marks a key whose mapping chooses a kind of `folder`; the kind's own model checks its options.
 
-    The kinds are looked up when a spec is read, so a new kind is one new file. chooser: the key that names
-    the kind.
+    The folder is looked up when a spec is read, so that a new kind is one new file. chooser: the key that
+    names the kind, such as `name` in {name: raw}.
     """
 
     folder: ModuleType
@@ -130,7 +130,7 @@ class KindKey:
 
     def _schema(self, name: str, model: type[BaseModel]) -> dict[str, Any]:
         made = model.model_json_schema(by_alias=True)
-        if made.pop("$defs", None):  # any JSON value, which a schema says by saying nothing
+        if made.pop("$defs", None):  # pydantic's way to say "any JSON value"; a schema allows that unasked
             for each in made["properties"].values():
                 each.pop("additionalProperties", None)
         if name:
@@ -199,7 +199,7 @@ class KindKey:
 
 
 class EncodingKey(KindKey):
-    """A tokenizer of the person's own needs no name: {path: DIR} is a chat template."""
+    """Chooses an encoding; {path: DIR}, a person's own tokenizer, needs no name and is a chat template."""
 
     __slots__ = ()
 
@@ -214,7 +214,7 @@ class EncodingKey(KindKey):
         return made
 
     def model_of(self, value: Any) -> type[BaseModel] | None:
-        """Return the model of the chosen encoding, that of a chat template for a path alone."""
+        """Return the model of the chosen encoding, which is the chat template where there is only a path."""
         own = isinstance(value, dict) and "path" in value
         return super().model_of({"name": "chat-template", **value} if own else value)
 
@@ -229,12 +229,12 @@ class EncodingKey(KindKey):
 
 
 class RuleKey(KindKey):
-    """A cache rule by its name, or an engine with its numbers."""
+    """Chooses a cache rule, by its name or by an engine and its numbers."""
 
     __slots__ = ()
 
     def read(self, value: Any) -> Any:
-        """Return the rule that a mapping names, or that its engine and numbers are."""
+        """Return the rule that a mapping names, or that its engine and numbers make up."""
         if isinstance(value, RuleKind):
             return value
         if isinstance(value, dict) and "engine" in value:
@@ -254,7 +254,7 @@ class RuleKey(KindKey):
         return written
 
     def model_of(self, value: Any) -> type[BaseModel] | None:
-        """Return the model of the named rule, or that of numbers."""
+        """Return the model of the named rule's options, or of an engine's numbers."""
         by_numbers = isinstance(value, dict) and "engine" in value
         return EngineNumbers if by_numbers else super().model_of(value)
 
@@ -265,7 +265,7 @@ class RuleKey(KindKey):
 
     def _by_numbers(self, value: dict[str, Any]) -> RuleKind:
         if "rule" in value:
-            remedy = "Delete engine: the rule knows its own."
+            remedy = "Delete engine: the rule knows its engine."
             raise refusal(expected="rule or engine", found="both", remedy=remedy, key="engine")
         numbers = EngineNumbers.model_validate(value)
         rule = numbers.rule()
@@ -279,7 +279,7 @@ class RuleKey(KindKey):
 
 
 def rule_kind(name: str, **options: Any) -> RuleKind:
-    """Return a named rule with these options, written with them alone."""
+    """Return a named rule with these options; its content holds only them, and no defaults."""
     model = registry.load(cache_rules, name, place="cache").Options
     rule = named_rule(Kind(name=name, options=model.model_validate(options)))
     return RuleKind(rule=rule, content={"rule": name, **options})

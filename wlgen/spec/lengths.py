@@ -1,4 +1,4 @@
-"""Lengths: one number for every row, or a distribution over the rows. All quantities are tokens."""
+"""Lengths: one number for every row, or a distribution from which each row draws. All are in tokens."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from wlgen.strict.model import Strict, key, refusal
 from wlgen.workload.bounds import Tokens
 
 Lengths = NDArray[np.int64]
-UNIFORMS = 12  # whose sum less 6 has mean 0 and variance 1
-TRIES = 64  # draws of a truncated normal before its mean is taken
-MOST_ROWS = 10**7  # of a spec: their plan fits in memory
-MOST_DIGITS = 16  # of a number in a column: int() of thousands of them raises
+UNIFORMS = 12  # the sum of 12 uniform numbers in [0, 1), less 6, has mean 0 and variance 1
+TRIES = 64  # draws outside min and max before a row takes the mean
+MOST_ROWS = 10**7  # in one spec: the plan of so many rows fits in memory
+MOST_DIGITS = 16  # of a number in a column: int() raises on thousands of digits
 
 
 class Normal(Strict):
-    """A normal distribution between min and max: a draw outside of them is drawn again."""
+    """A normal distribution between min and max: a length outside them is drawn again."""
 
-    mean: Tokens = key("The mean before min and max cut the tails off.", unit="tokens", example="4096")
+    mean: Tokens = key("The mean, before min and max cut the tails off.", unit="tokens", example="4096")
     stddev: Tokens = key("The standard deviation.", unit="tokens", example="1024")
     min: Tokens = key("The least length that is drawn.", unit="tokens", example="512")
     max: Tokens = key("The greatest length that is drawn.", unit="tokens", example="8192")
@@ -59,7 +59,7 @@ class Bin(Strict):
 
 
 class Column(Strict):
-    """A column of a CSV or JSONL file: a number for each row, taken in order, and from the start again."""
+    """A column of a CSV or JSONL file: row 0 takes its first number, and after its last it starts again."""
 
     least: ClassVar[int] = 1
 
@@ -68,7 +68,8 @@ class Column(Strict):
         example="lengths.csv",
     )
     column: str = key(
-        "The column's name: of the CSV's first line, or the key of a JSONL line.", example="tokens"
+        "The column's name in the CSV's first line, or the key in each line of a JSONL file.",
+        example="tokens",
     )
     sha256: str | None = key(
         "The file's SHA-256 in hex. A manifest holds it; in a spec it makes a changed file an error.",
@@ -85,7 +86,7 @@ class Column(Strict):
     @model_validator(mode="after")
     def _read(self, info: ValidationInfo) -> Self:
         inputs: Inputs | None = info.context
-        if inputs is None:  # a part of a spec, checked by itself
+        if inputs is None:  # `spec.checks` validates parts of a spec alone, and reads no files
             return self
         kept = inputs.take(self.path, self.sha256)
         column = self.model_copy(update={"path": kept.path, "sha256": kept.sha256})
@@ -94,7 +95,7 @@ class Column(Strict):
 
 
 class Distribution(Strict):
-    """Lengths that differ from row to row: one of uniform, normal, choice, histogram, values, column."""
+    """Lengths that differ from row to row. Exactly one key but weights: weights belongs to choice."""
 
     uniform: Annotated[list[Tokens], Field(min_length=2, max_length=2)] | None = key(
         "[least, most]: every length between the two, both included, is equally likely.",
@@ -111,7 +112,9 @@ class Distribution(Strict):
         "One of these lengths, drawn anew for each row.", unit="tokens", example="[1024, 8192]", default=None
     )
     weights: list[Weight] | None = key(
-        "How often each length of choice is drawn; all alike where left out.", example="[3, 1]", default=None
+        "How often each length of choice is drawn. Left out, all are equally likely.",
+        example="[3, 1]",
+        default=None,
     )
     histogram: Annotated[list[Bin], Field(min_length=1)] | None = key(
         "Bins of lengths, each with a count as its weight.",
@@ -119,7 +122,7 @@ class Distribution(Strict):
         default=None,
     )
     values: Annotated[list[Tokens], Field(min_length=1)] | None = key(
-        "The length of each row, in order, and from the start again.",
+        "The length of each row, in order; after the last it starts again.",
         unit="tokens",
         example="[300, 250, 400]",
         default=None,
@@ -136,14 +139,15 @@ class Distribution(Strict):
         given = [k for k in kinds if getattr(self, k) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none of them"
-            raise refusal(expected=f"one of {', '.join(kinds)}", found=found, remedy="A length is one thing.")
+            remedy = "Keep one of them: a length is drawn in one way."
+            raise refusal(expected=f"one of {', '.join(kinds)}", found=found, remedy=remedy)
         if self.uniform and self.uniform[0] > self.uniform[1]:
             remedy = f"Write [{self.uniform[1]}, {self.uniform[0]}]."
             raise refusal(expected="[least, most]", found=str(self.uniform), remedy=remedy, key="uniform")
         if self.weights is not None:
             self._check_weights(self.weights)
         if self.histogram is not None and not sum(b.count for b in self.histogram):
-            raise refusal(expected="bins of which one has a count above 0", found="none", key="histogram")
+            raise refusal(expected="at least one bin with a count above 0", found="none", key="histogram")
         return self
 
     @property
@@ -158,11 +162,11 @@ class Distribution(Strict):
             )
             raise refusal(expected=count, found=str(len(weights)), key="weights")
         if not sum(weights):
-            raise refusal(expected="weights of which one is above 0", found=str(weights), key="weights")
+            raise refusal(expected="at least one weight above 0", found=str(weights), key="weights")
 
 
 def _kind(value: object) -> str:
-    # Told apart before either is checked, so that a wrong value is told against what it was meant to be.
+    # pydantic then checks the value as one of the two, and a wrong mapping is not also reported as no number.
     return "distribution" if isinstance(value, dict | Distribution) else "tokens"
 
 
@@ -239,7 +243,8 @@ def column_values(column: Column, content: bytes) -> list[int]:
 def _csv_rows(content: bytes, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     del path
     reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
-    yield from ((reader.line_num, row) for row in reader)  # it skips empty lines, and a row may fill several
+    # line_num, not a count of rows: csv skips empty lines, and a quoted value may fill several.
+    yield from ((reader.line_num, row) for row in reader)
 
 
 def _json_rows(content: bytes, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -260,10 +265,10 @@ def _whole(value: object, place: str, least: int) -> int:
 
 
 def _normal(normal: Normal, stream: Coordinates, count: int) -> Lengths:
-    """Draw from a normal distribution as the sum of twelve uniform numbers, in integers alone.
+    """Draw from a normal distribution as the sum of twelve uniform numbers.
 
-    Integers give the same lengths on every machine. The sum of twelve reaches no further than six standard
-    deviations from the mean.
+    The arithmetic is in integers, so that every machine draws the same lengths. The sum of twelve reaches
+    six standard deviations from the mean and no further.
     """
     lengths = np.full(count, -1, dtype=np.int64)
     for attempt in range(TRIES):

@@ -1,4 +1,4 @@
-"""The spec: what a person asks for. The same models validate it, serve the plan, and write the manifest.
+"""The spec: what a person asks for. The same models validate it, feed the plan, and write the manifest.
 
 A spec is a DrawnSpec, whose rows are drawn from classes, or a TraceSpec, whose rows a trace lists.
 """
@@ -56,17 +56,21 @@ RandomSeed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class Session(Strict):
-    """Conversations: each request sends all messages before it again, and one more."""
+    """Conversations: each request sends all earlier messages of its conversation again, and one more."""
 
     turns: Annotated[int, Field(ge=1, le=1000)] = key(
-        "Requests of one conversation. The formal rows must be a multiple of it.", unit="rows", example="6"
+        "Requests in one conversation. The number of formal rows must be a multiple of it.",
+        unit="rows",
+        example="6",
     )
     user_len: Tokens = key(
-        "Each user message but the first, whose length is body_len.", unit="tokens", example="200"
+        "The length of each user message but the first, which has body_len tokens.",
+        unit="tokens",
+        example="200",
     )
-    assistant_len: Tokens = key("Each recorded answer.", unit="tokens", example="150")
+    assistant_len: Tokens = key("The length of each recorded answer.", unit="tokens", example="150")
     think_ms: Annotated[int, Field(ge=0, le=10**9)] | None = key(
-        "From one turn of a conversation to the next. Left out, rows have no times.",
+        "The time from one turn of a conversation to the next. Left out, rows have no times.",
         unit="milliseconds",
         example="2000",
         default=None,
@@ -105,7 +109,7 @@ class Trace(Strict):
     )
     time_unit: Literal["ms", "s"] | None = key(
         "The unit of the timestamps. Left out, whole numbers are milliseconds, as in Mooncake's traces, and "
-        "61.114 is refused until you say what it is.",
+        "61.114 is an error until you say whether it is ms or s.",
         example="s",
         default=None,
     )
@@ -116,14 +120,14 @@ class Trace(Strict):
     @model_validator(mode="after")
     def _read(self, info: ValidationInfo) -> Self:
         inputs: Inputs | None = info.context
-        if inputs is None:  # a part of a spec, checked by itself
+        if inputs is None:  # `spec.checks` validates parts of a spec alone, and reads no files
             return self
         kept = inputs.take(self.path, self.sha256)
         return self.model_copy(update={"path": kept.path, "sha256": kept.sha256})
 
 
 class Requests(Strict):
-    """One class of requests: how long they are, what they share, and what of it must be cached."""
+    """One class of requests: how long they are, what they share, and how much of them must be cached."""
 
     left_out = frozenset({"name", "weight"})
     misnamed: ClassVar[Mapping[str, str]] = {
@@ -162,7 +166,7 @@ class Requests(Strict):
         default=1,
     )
     count: Rows | None = key(
-        "The class's exact number of formal rows, in place of weights. Only in a list of classes.",
+        "The class's exact number of formal rows, instead of a weight. Only in a list of classes.",
         unit="rows",
         example="320",
         default=None,
@@ -182,11 +186,11 @@ class TraceRequests(Strict):
 
 
 class CommonKeys(Strict):
-    """What every spec says. Beside its keys it knows where it was read, to the line of each key."""
+    """The keys that every spec has. Beside them a spec keeps its file's path and the line of each key."""
 
     left_out = frozenset({"rounds"})
 
-    name: Name = key("The set's name, and that of its folder.", example="warm-128k")
+    name: Name = key("The name of the set and of its folder.", example="warm-128k")
     random_seed: RandomSeed = key(
         "Chooses the texts. Sets of one random_seed share text with each other, so give each its own.",
         example="20261018",
@@ -210,7 +214,8 @@ class CommonKeys(Strict):
         default=1,
     )
     rounds: Annotated[int, Field(ge=1, le=1000)] = key(
-        "Disjoint sets of checks and formal rows over the same prefixes, for runs without a flush.",
+        "How many times there are new checks and formal rows over the same prefixes: a server that keeps its "
+        "cache can run the set that often.",
         unit="rounds",
         example="3",
         default=1,
@@ -219,7 +224,7 @@ class CommonKeys(Strict):
     _inputs: Mapping[str, bytes] = PrivateAttr(default_factory=dict)
 
     def read_from(self, places: Places, inputs: Mapping[str, bytes]) -> Self:
-        """Return the spec with the places of its keys, and the files it names by their path in the set."""
+        """Return the spec with the places of its keys, and with its files' bytes by their path in the set."""
         spec = self.model_copy()
         spec._places, spec._inputs = places, inputs  # noqa: SLF001 (its own)
         return spec
@@ -243,15 +248,16 @@ class CommonKeys(Strict):
     def content(self) -> dict[str, Any]:
         """The spec as JSON values: what the manifest keeps, and what the fingerprint covers.
 
-        It holds each default and no key that is None, so that two ways to write one spec are one spec.
+        It holds every default and no key that is None, so that a spec that writes a default out has the same
+        fingerprint as one that leaves it out.
         """
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     @property
     def folder(self) -> Path:
-        """Where the relative files that the spec's tasks name stand: beside it.
+        """The folder from which a task's relative paths start: the spec's own.
 
-        A manifest does not say where its spec was: the current folder is the best guess.
+        A manifest does not say where its spec stood: a spec read from one takes the current folder.
         """
         return Path() if Path(self.place).name == _BUILT else Path(self.place).parent
 
@@ -261,12 +267,12 @@ class CommonKeys(Strict):
 
 
 def _one_or_several(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Take one class as a list of one; its keys have no number in messages, since a mapping has none."""
+    """Take one class as a list of one. Messages still say requests.cached: they follow the mapping."""
     return validate(value if isinstance(value, list | tuple) else [value])
 
 
 def _as_asked(classes: Any, write: SerializerFunctionWrapHandler) -> Any:
-    """Write a class without a name as the mapping that it was."""
+    """Write a single class, which has no name, as the mapping that it was in the spec."""
     written = write(classes)
     return written if classes[0].name else written[0]
 
@@ -303,7 +309,7 @@ class DrawnSpec(CommonKeys):
 
     @model_validator(mode="after")
     def _splits_resolved(self) -> Self:
-        """Give seeds to a warm set alone, and no checks to a cold one, whose cache they would fill."""
+        """Give seeds to a warm set only, and no checks to a cold one: they would fill its cache."""
         splits = self.splits
         warm = any(of.cached.warm for of in self.requests)
         cold = any(of.cached.cold for of in self.requests)
@@ -334,7 +340,7 @@ class TraceSpec(CommonKeys):
 
     @cached_property
     def requests(self) -> tuple[Requests, ...]:
-        """One class, of which only the task means anything: the trace says all else."""
+        """One class for all rows. Only its task counts: the trace gives lengths and sharing."""
         one = Requests.model_construct(body_len=1, output_len=1, cached=UNBOUNDED, task=self.asked.task)
         return (one,)
 

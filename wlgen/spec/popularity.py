@@ -1,4 +1,4 @@
-"""Popularity: how often each of several things is drawn, the same on every machine."""
+"""Popularity: how often each of several groups, lengths or bins is drawn, the same on every machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wlgen.streams import Words
 from wlgen.strict.model import Strict, key, refusal
 
 Weight = Annotated[float | int, Field(ge=0, le=2**31, allow_inf_nan=False)]
-_EXACT = Context(prec=28)  # decimal's power is correctly rounded, so the same everywhere
+_EXACT = Context(prec=28)  # decimal rounds powers the same way on every machine
 
 
 class Popularity(Strict):
@@ -38,7 +38,7 @@ class Popularity(Strict):
             found = "neither" if self.zipf is None else "both"
             raise refusal(expected="zipf or weights", found=found, remedy="Write {zipf: 1.1}, for example.")
         if self.weights is not None and not sum(self.weights):
-            raise refusal(expected="weights of which one is above 0", found=str(self.weights), key="weights")
+            raise refusal(expected="at least one weight above 0", found=str(self.weights), key="weights")
         return self
 
     def of(self, groups: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Prefixes: which rows share one, and how long each level of a chain of them is."""
+"""Prefixes: which rows share a prefix, and how long each level of a chain of prefixes is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wlgen.workload.bounds import Ratio, Tokens
 class Level(Strict):
     """One level of a chain of prefixes: who shares it, and how long it is.
 
-    The last level may leave its length out, and is then as long as each row's bound asks.
+    The last level may leave its length out: each row's bound then decides it.
     """
 
     shared_by: Literal["all", "rank", "group"] = key(
@@ -24,7 +24,7 @@ class Level(Strict):
         default="all",
     )
     groups: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = key(
-        "How many groups there are, inside each group of the level above. Only with shared_by: group.",
+        "How many groups there are inside each group of the level above. Only with shared_by: group.",
         example="8",
         default=None,
     )
@@ -121,6 +121,6 @@ class Prefix(Level):
                 raise refusal(expected=expected, found=f"all for level {number + 1}", key="levels")
             above = self.levels[:number]
             if level.ranks == "one" and any(a.ranks == "one" or a.shared_by == "rank" for a in above):
-                expected = "one level at most that says the rank of its rows"
+                expected = "at most one level that fixes the rank of its rows"
                 raise refusal(expected=expected, found=f"ranks: one for level {number + 1} too", key="levels")
         return self

@@ -27,9 +27,9 @@ _MAPPING = "mapping"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One key of a spec. path: dotted, as messages write it. kind: the kind that takes it, "" for every one.
+    """One key of a spec. path: dotted, as messages write it. kind: "" unless only one kind takes the key.
 
-    default: as a person writes it in YAML; "" where the key must be given, or where it may be left out.
+    default: as a person writes it in YAML; "" for a required key, and for a key without a default.
     """
 
     path: str
@@ -52,9 +52,9 @@ def every_key() -> list[Key]:
 
 
 def explained(wanted: str) -> list[Key]:
-    """Return the keys at a dotted path and below it; WlgenError names the nearest where there is none.
+    """Return the keys at a dotted path and below it; WlgenError names the nearest key if there is none.
 
-    requests[0].cached is requests.cached: a class of a list has the keys of an only class.
+    requests[0].cached is requests.cached: a class in a list has the keys of a single class.
     """
     path, keys = _INDEX.sub("", wanted), every_key()
     found = [key for key in keys if key.path == path or key.path.startswith(f"{path}.")]
@@ -86,7 +86,7 @@ def _chosen_keys(mark: KindKey, path: str) -> Iterator[Key]:
     yield Key(
         path=f"{path}.{mark.chooser}",
         kind="",
-        meaning=f"Which one: {', '.join(names)}. `wlgen list` says what each is for.",
+        meaning=f"One of {', '.join(names)}. `wlgen list` says what each is for.",
         type="text",
         unit="",
         required=False,
@@ -127,7 +127,7 @@ def _written(default: Any) -> str:
 
 
 def _parts(annotation: Any) -> tuple[Any, ...]:
-    """Return the alternatives of a union, without None; the annotation itself where it is none."""
+    """Return the alternatives of a union, without None; for anything else the annotation itself."""
     if get_origin(annotation) is Annotated:
         return _parts(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -165,7 +165,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a spec, draft 2020-12: what editors complete and check a spec by."""
+    """Return the JSON Schema of a spec, draft 2020-12, with which editors complete and check a spec."""
     adapter: TypeAdapter[Any] = TypeAdapter(DrawnSpec | TraceSpec)
     made: dict[str, Any] = _tidied(adapter.json_schema(by_alias=True, mode="validation"))
     drawn = made["$defs"]["DrawnSpec"]["properties"]
@@ -178,7 +178,8 @@ def schema() -> dict[str, Any]:
 def _tidied(value: Any, *, names: bool = False) -> Any:
     """Return a schema without pydantic's titles, and with examples as values.
 
-    names: whether the keys of a mapping are a person's own, such as the properties of a model.
+    names: whether the mapping's keys are names of ours, such as a model's properties, and not JSON Schema's
+    own words: then `title` is a name like any other, and stays.
     """
     if isinstance(value, list):
         return [_tidied(item) for item in value]

@@ -1,4 +1,4 @@
-"""A cache rule chosen on the command line: by its name, or by an engine's numbers."""
+"""A cache rule that a command's options choose: by its name, or by an engine and its numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wlgen.strict.validate import validate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChoice:
-    """The options of a command that choose a rule; None or False for those not given. Sizes are tokens."""
+    """The options of a command that choose a rule; None or False if not given. Sizes are in tokens."""
 
     rule: str | None = None
     engine: str | None = None

@@ -15,18 +15,19 @@ RowsOrNone = Annotated[int, Field(ge=0, le=MOST_ROWS)]
 
 
 class SeedSplit(Strict):
-    """Seeds: the requests that prime each shared prefix on each rank before anything is measured."""
+    """Seeds: the requests that load each shared prefix into each rank's cache before anything is measured."""
 
     per_rank: RowsOrNone = key("Seeds of each prefix on each rank.", unit="rows", example="1", default=1)
     shape: Literal["short", "full"] = key(
-        "short: the shared prefix and just enough tokens behind it. full: as long as body_len.",
+        "short: the shared prefix and just enough tokens behind it to end inside the next hit quantum. full: "
+        "as long as body_len.",
         example="full",
         default="short",
     )
 
 
 class CheckSplit(Strict):
-    """Checks: rows like the formal ones that prove the primed prefixes, and are not measured."""
+    """Checks: rows like the formal ones, not measured, that prove each prefix is in the cache."""
 
     per_rank: RowsOrNone = key("Checks on each rank in each round.", unit="rows", example="1", default=1)
     output_len: Tokens = key(
@@ -38,7 +39,7 @@ class TraceFormal(Strict):
     """Formal rows of a trace."""
 
     total: Rows | None = key(
-        "Formal rows of all ranks together, in each round. Of a trace: at most so many.",
+        "Formal rows of all ranks together, in each round. Of a trace: the most rows that are taken.",
         unit="rows",
         example="640",
         default=None,

@@ -12,7 +12,7 @@ from wlgen import registry
 from wlgen.errors import error
 
 _SCHEMA_LINE = re.compile(r"\A# yaml-language-server: .*\n")
-_STARTED = "# Started from another spec: comments that speak of its figures are to be read so.\n"
+_STARTED = "# Copied from another spec: figures in the comments below are those of that spec.\n"
 _TEMPLATE = """\
 # A spec of wlgen. `wlgen explain` says what each key means, `wlgen plan {name}.yaml` what it will give.
 name: {name}
@@ -27,7 +27,7 @@ requests:
   prefix: {{shared_by: all}}         # who shares the prefix: all, rank or group
   task: {{name: copy}}               # the text: copy, words, or your own corpus
 splits:
-  # Seeds prime the shared prefix, one a rank, where something is shared. They need no key.
+  # Seeds load a shared prefix into the cache of each rank. A warm set has one a rank without any key.
   check: {{per_rank: 1}}             # proves the primed prefix before anything is measured
   formal: {{total: 64}}              # the measured requests, each sent once
 """
@@ -57,7 +57,7 @@ def source_text(wanted: str) -> str:
 
 
 def new_text(name: str, source: str | None, values: Mapping[str, str]) -> str:
-    """Return the text of a spec called `name`, with the values of some keys written over.
+    """Return the text of a spec called `name`, with the values of some keys replaced.
 
     source: the text to start from, None for the template. values: YAML by key, such as body_len: "8192".
     """
@@ -73,12 +73,12 @@ def without_seeds(text: str) -> str:
 
 
 def _seed(name: str) -> int:
-    """Return a random_seed of the name's own: sets of two names share no text."""
+    """Return a random_seed made from the name, so that sets of two names share no text."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest()) >> 1
 
 
 def with_value(text: str, key: str, value: str) -> str:
-    """Return a spec's text with one key's value written over; its comment stays."""
+    """Return a spec's text with one key's value replaced; the comment behind it stays."""
     line = re.compile(rf"^(\s*{key}:)[ \t]+(\{{[^}}]*\}}|[^\s#{{]+)(?=[ \t]*(#|$))", re.MULTILINE)
     places = line.findall(text)
     if len(places) != 1:

@@ -1,4 +1,4 @@
-"""JSONL that people hand in: every line is checked, and each kind of mistake is told once with its count."""
+"""JSONL that people hand in: each line is checked, and each kind of mistake is reported once with a count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ T = TypeVar("T")
 def read_lines(
     path: Path, parse: Callable[[object, str], T], *, expected: str, file_of: str, remedy: str
 ) -> Iterator[T]:
-    """Yield what `parse` makes of each line of a file; see `parse_lines`. file_of: what the file is."""
+    """Yield what `parse` makes of each line of a file, as `parse_lines` does.
+
+    file_of: what a message says was expected where the file cannot be read, such as "a file of results".
+    """
     try:
         with regular(path).open("rb") as lines:
             yield from parse_lines(lines, str(path), parse, expected=expected, remedy=remedy)
@@ -35,9 +38,10 @@ def parse_lines(
 ) -> Iterator[T]:
     """Yield what `parse` makes of each line's JSON value and its place, "name:3" for the third line.
 
-    Once a line is bad nothing more is yielded, but all other lines are checked. Then a WlgenError tells the
-    first mistake of each kind: 40 lines without a prompt are one problem and "and 39 more lines like these".
-    `parse` raises WlgenError for a value that does not fit. expected and remedy: of a line that is no JSON.
+    `parse` raises WlgenError for a value that does not fit. After a bad line the reader yields nothing more,
+    but checks the lines that are left, and then raises a WlgenError with the first mistake of each kind: 40
+    lines without a prompt are one problem and "and 39 more lines like these".
+    expected, remedy: what the message says of a line that is not JSON.
     """
     first: dict[str, Problem] = {}
     more: dict[str, int] = {}

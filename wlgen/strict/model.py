@@ -16,9 +16,10 @@ class Strict(BaseModel):
     """A frozen model that takes no unknown key and converts no type.
 
     left_out: keys that joined the model after a release. The model writes such a key only where a person has
-    written it, and writes no key that is None: so the fingerprints of older sets hold. `rounds: 1` in a spec
-    stays in the manifest, and a spec that does not mention rounds has the content that it always had.
-    misnamed: unknown keys that people write, with what to write instead, where the nearest word is no help.
+    written it, so that the fingerprints of older sets hold: `rounds: 1` in a spec stays in the manifest, and
+    a spec that does not mention rounds keeps the content that it had before rounds existed.
+    misnamed: wrong keys that people write, each with its remedy, where the nearest known key would mislead:
+    output_len is nearest to prompt_len, but body_len is meant.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -44,10 +45,10 @@ def key(
 ) -> Any:
     """Return a key of a model with what `wlgen explain` and `wlgen schema` say of it.
 
-    meaning: full sentences. example: a value as a person writes it in YAML. unit: of the number, "" for none.
+    meaning: full sentences. example: a value as a person writes it in YAML. unit: what a number counts.
     """
     extra: JsonDict = {"unit": unit} if unit else {}
-    if isinstance(default, Fraction):  # which versions of pydantic write in different ways
+    if isinstance(default, Fraction):  # versions of pydantic write a Fraction in different ways
         extra["default"] = float(default)
     return Field(
         default,
@@ -65,7 +66,7 @@ def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def refusal(*, expected: str, found: str = "", remedy: str = "", key: str = "") -> PydanticCustomError:
-    """Return what a model's validator raises, in the words of an error.
+    """Return the exception that a model's validator raises; `validate` makes a problem of it.
 
     found: "" shows the value itself. key: the key at fault, where a validator looks at a whole mapping.
     """

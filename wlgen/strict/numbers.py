@@ -1,4 +1,4 @@
-"""Numbers as people write them where wlgen reads text: what they mean, and what to write instead."""
+"""Numbers that people write in ways YAML does not read as numbers: what each may mean, and what to write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from decimal import Decimal
 
 
 def number_remedy(text: str, *, quoted: bool) -> str:
-    """Return what to write in place of a text where a number was expected, or ''. 16K -> 16384 or 16000."""
+    """Return a remedy for text where a number was expected, or ''. For 16K it offers 16384 and 16000."""
     if quoted and re.fullmatch(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?", text):
         return "Remove the quotes."
     matches = ((re.fullmatch(pattern, text.strip()), write) for pattern, write in _MEANT)

@@ -1,4 +1,4 @@
-"""Where each key of one input stands, and every problem found there."""
+"""The lines of one input's keys, and the problems found in it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """The lines of one input, counted from 1; no lines for values that came from no text.
+    """The line of each key of one input, counted from 1; empty for values that came from no text.
 
-    source: what a message calls the input, a file's path. written: a scalar as it stands in the text.
+    source: what a message calls the input, a file's path. written: each scalar as it stands in the text.
     """
 
     source: str
@@ -31,7 +31,7 @@ class Places:
         return self.lines.get(path, 0)
 
     def at(self, path: KeyPath, line: int | None = None) -> str:
-        """Return 'file:line key.path', with what there is of the three."""
+        """Return 'file:line key.path'; a part that is not known is left out."""
         line = self.line(path) if line is None else line
         return " ".join(filter(None, (f"{self.source}:{line}" if line else self.source, dotted(path))))
 
@@ -52,9 +52,10 @@ _Key: TypeAlias = tuple[KeyPath, int | None, str]
 
 
 class Problems:
-    """The problems of one input, told in the order of its lines; the first about a value stands.
+    """The problems of one input, in the order of its lines, with at most one problem for each value.
 
-    So a value that YAML itself spoils is explained once, and not again for its wrong type.
+    The first problem of a value is kept, so that a value that YAML itself spoils is explained once, and not
+    again for its wrong type.
     """
 
     def __init__(self, places: Places) -> None:
@@ -72,10 +73,10 @@ class Problems:
         line: int | None = None,
         weak: bool = False,
     ) -> None:
-        """Add a problem of the value at `path`, or of another line that names the same key.
+        """Add a problem of the value at `path`. line: where a duplicate of its key stands, if that is meant.
 
-        weak: a later problem of the same value takes its place, since that knows more. YAML can say that
-        body_len: 99999999999999999999 is too large, and only its model that the most is 16777216.
+        weak: a later problem of the same value replaces this one. The YAML reader knows only that body_len:
+        99999999999999999999 is too large; the model of body_len knows that the most is 16777216.
         """
         key = (path, line, "")
         place = self.places.at(path, line)
@@ -85,7 +86,7 @@ class Problems:
         self._weak = self._weak | {key} if weak else self._weak - {key}
 
     def take(self, path: KeyPath, failure: WlgenError) -> None:
-        """Add the problems of an error about the value at `path`; they carry their own places."""
+        """Add the problems that reading the file named at `path` raised; they carry their own places."""
         for problem in failure.problems:
             self._found.setdefault((path, None, str(problem)), (self.places.line(path), problem))
 

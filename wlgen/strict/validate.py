@@ -44,7 +44,7 @@ def validate(
     except ValidationError as failure:
         details = failure.errors(include_url=False)
     located = [(_location(value, detail), detail) for detail in details]
-    meant: set[KeyPath] = set()  # missing keys that an unknown one was meant to be: one mistake, said once
+    meant: set[KeyPath] = set()  # `bodylen` is unknown and body_len missing: one mistake, reported once
     wrong: dict[KeyPath, list[ErrorDetails]] = {}
     for loc, detail in located:
         if detail["type"] == "extra_forbidden":
@@ -57,14 +57,14 @@ def validate(
             remedy = f"Add it, for example {example}." if example else ""
             problems.add((*path, *loc), expected=f"the key {loc[-1]}", found="no such key", remedy=remedy)
     for loc, alternatives in wrong.items():
-        # A mapping that fails inside is no whole number either, but that is not what is wrong with it.
+        # A length that is a wrong mapping also fails as a whole number; only the error inside it helps.
         if not any(other[: len(loc)] == loc != other for other, _ in located):
             _add_wrong(alternatives, _example(model, value, loc), (*path, *loc), problems)
     return None
 
 
 def _location(value: Any, detail: ErrorDetails) -> KeyPath:
-    """Return the keys that lead to an error, without the branches of unions that pydantic names too."""
+    """Return the keys that lead to an error, without the union branches that pydantic names among them."""
     keys: list[str | int] = []
     for key in detail["loc"]:
         inside = key in value if isinstance(value, dict) else isinstance(value, list) and isinstance(key, int)
@@ -77,7 +77,7 @@ def _location(value: Any, detail: ErrorDetails) -> KeyPath:
 def _add_unknown(
     model: type[BaseModel], value: object, path: KeyPath, loc: KeyPath, problems: Problems
 ) -> KeyPath:
-    """Add the unknown key and return where the key that was meant stands."""
+    """Add the problem of an unknown key, and return the path of the known key that the remedy names."""
     *around, key = loc
     holder = _model_at(model, value, tuple(around))
     known, word = list(keys_of(holder)), str(key).lower().replace("-", "_")
@@ -90,7 +90,7 @@ def _add_unknown(
 
 
 def _add_wrong(details: list[ErrorDetails], example: str, where: KeyPath, problems: Problems) -> None:
-    """Add the problem of one value. A union gives a detail for each branch, and they are one problem."""
+    """Add the one problem of a value; `details` holds one error for each branch of a union."""
     kind, value, context = details[0]["type"], details[0]["input"], details[0].get("ctx", {})
     if kind == "refused":
         where = (*where, context["key"]) if context["key"] else where
@@ -131,7 +131,7 @@ def _model_at(model: type[BaseModel], value: Any, path: KeyPath) -> type[BaseMod
 
 
 def _inner(field: FieldInfo, value: Any = None) -> type[BaseModel] | None:
-    """Return the model inside a field such as `X | None`, or that of the kind that a value chooses."""
+    """Return the model inside a field such as `X | None`, or the model of the kind that `value` chooses."""
     chosen = [mark.model_of(value) for mark in field.metadata if hasattr(mark, "model_of")]
     return chosen[0] if chosen else _inside(field.annotation)
 

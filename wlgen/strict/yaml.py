@@ -1,4 +1,4 @@
-"""YAML text into plain values, with the line of each key; what YAML would silently change is refused."""
+"""YAML text into plain values, with the line of each key. What YAML would silently change is an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_NESTED = 32  # deeper is an accident, and the composer recurses
 Plain: TypeAlias = "dict[str, Plain] | list[Plain] | str | int | float | bool | None"
 
 _TAG = "tag:yaml.org,2002:"
-_INTEGERS = range(-(2**63), 2**64)  # what every reader of the manifest's JSON can hold
+_INTEGERS = range(-(2**63), 2**64)  # the integers that every reader of the manifest's JSON can hold
 _MOST_DIGITS = 64
 _NUMBERS = {
     "int": re.compile(r"^[-+]?(0|[1-9][0-9]*)$"),
@@ -27,7 +27,7 @@ _NUMBERS = {
 }
 _NO_SPACE = re.compile(r"\s*\w+:[^\s:/]")
 _STUMBLES = ("mapping values are not allowed", "could not find expected ':'")
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")  # an escape in quotes can bring them in
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")  # a quoted "\x1b" brings such a character in
 _TRUE = ("true", "yes", "on")
 _ONE_FILE = "Keep one spec a file: delete --- and what follows, or move it to a file of its own."
 # What PyYAML says of a text that is not YAML: (a part of its words, what was found, what to do).
@@ -51,11 +51,11 @@ _SYNTAX = (
 
 
 def read_yaml(text: str, source: str) -> tuple[Plain, Problems]:
-    """Return the value of the one document of a text, and its problems so far, which know each key's line.
+    """Return the value of a text's one YAML document (None if it is empty), and the problems found so far.
 
-    Floats are finite, and an integer of more than 64 bits is a problem that the model of its key may put in
-    words of its own. A value with a problem stands all the same, so that the rest can be checked too.
-    None for an empty document; WlgenError where the text is not one YAML document.
+    An infinite float and an integer of more than 64 bits are problems. A value with a problem is returned all
+    the same, so that the caller can check the rest too, and add to the problems by each key's line.
+    WlgenError where the text is not one YAML document.
     """
     text = text.removeprefix("\ufeff")
     composer, root = _compose(text, source)
@@ -65,10 +65,10 @@ def read_yaml(text: str, source: str) -> tuple[Plain, Problems]:
 
 
 class _Composer(yaml.SafeLoader):
-    """Composes nodes, and notes aliases in place of resolving them: a few lines of them can mean gigabytes.
+    """Composes nodes, and notes aliases without resolving them: a few lines of aliases can mean gigabytes.
 
     Of YAML 1.1's unquoted values it resolves true, false, null and plain decimal numbers. 1_000, 0x10, 012,
-    1:30 and 2026-10-18 stay the text that they are, and the model of a number says what to write instead.
+    1:30 and 2026-10-18 stay text; where a number is expected, `number_remedy` says what to write instead.
     """
 
     def __init__(self, text: str) -> None:
@@ -130,13 +130,13 @@ def _compose(text: str, source: str) -> tuple[_Composer, yaml.Node | None]:
         ):
             line, found, remedy = line - 1, "a colon without a space after it", "Put a space there."
         raise error(f"{source}:{line + 1}", expected="YAML", found=found, remedy=remedy) from failure
-    except (ValueError, OverflowError) as failure:  # PyYAML takes "\U00110000" and huge versions to chr, int
+    except (ValueError, OverflowError) as failure:  # PyYAML calls chr on "\U00110000", and int on any version
         place = f"{source}:{composer.line + 1}"
         raise error(place, expected="YAML", found=f"a value it cannot hold ({failure})") from failure
 
 
 class _Reading:
-    """Walks over the nodes of one document, and collects the lines of keys and the problems."""
+    """Turns the nodes of one document into values, and collects the lines of keys and the problems."""
 
     def __init__(self, composer: _Composer, source: str) -> None:
         self._odd = composer.odd
