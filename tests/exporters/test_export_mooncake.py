@@ -19,6 +19,7 @@ from wlgen.build.recall import prompt_ids
 from wlgen.export.export import export
 from wlgen.exporters import Prompt
 from wlgen.exporters.mooncake import Chain
+from wlgen.pages import percent
 from wlgen.spec import file as spec_file
 from wlgen.workload.opened import Workload
 
@@ -155,3 +156,13 @@ def test_rows_of_a_trace_share_the_blocks_that_the_trace_shares(tmp_path: Path):
     assert [len(row) for row in rows] == [len(row) for row in trace]
     for (one, a), (two, b) in combinations(list(zip(rows, trace, strict=True)), 2):
         assert _same(one, two) == _same(a, b)
+
+
+def test_the_shipped_conversation_of_6_turns_hits_78_03_percent_of_its_blocks(tmp_path: Path):
+    """With the blocks of each row's own shared_len alone it is 67.09 %."""
+    spec = Path(__file__).parents[2] / "specs/chat-6-turns.yaml"
+    workload = build(spec_file.load(spec), tmp_path).workload
+    export(workload, "mooncake", tmp_path / "out", splits=["formal"])
+    rows = [line["hash_ids"] for line in lines(tmp_path / "out/formal.jsonl")]
+    assert hits(rows) == (3196, 4096)
+    assert percent(*hits(rows)) == "78.0273 %"
