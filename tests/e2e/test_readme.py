@@ -79,6 +79,7 @@ def rehearsal(place: Path, port: int) -> Iterator[None]:
         "rehearse",
         "--set",
         "served/quickstart",
+        "--enable-metrics",
         "--port",
         str(port),
     )

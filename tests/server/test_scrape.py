@@ -14,7 +14,6 @@ from kit.rehearsals import rehearsal, small_set
 
 from wlgen import cli
 from wlgen.errors import WlgenError
-from wlgen.server import scrape as scraping
 from wlgen.server.scrape import Address, counts_of, prepared, scrape, write_scrape
 from wlgen.witnesses import counters
 
@@ -79,11 +78,6 @@ def pages(served):
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-@pytest.fixture(autouse=True)
-def short_pause(monkeypatch):
-    monkeypatch.setattr(scraping, "PAUSE", 0.01)
 
 
 def test_sglang_counts_requests_of_the_whole_server_and_work_by_rank_and_tier():

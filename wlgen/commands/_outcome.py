@@ -27,6 +27,8 @@ def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
         lines.append(f"flush      {outcome.flush.seconds:.2f} s")
     steps = (("seeds", outcome.seed), ("checks", outcome.check))
     lines += [_cost(name, cost) for name, cost in steps if cost.requests]
+    if outcome.counters:
+        lines.append(f"counters   {outcome.counters}: BEFORE of `wlgen audit --counters BEFORE AFTER`")
     if outcome.findings:
         lines += ["", *_findings(outcome)]
     elif outcome.prepared and wanted.only is None:

@@ -283,3 +283,11 @@ def unusable(
     if failure.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         remedy = f"Set the API key in the environment variable {KEY_VARIABLE}."
     return error(place, expected=expected, found=failure.message, remedy=remedy)
+
+
+def together(failures: Sequence[WlgenError]) -> WlgenError:
+    """Return the first failure and how many more there were: one dead server fails each rank alike."""
+    first = failures[0].problems[0]
+    more = f" (and {len(failures) - 1} more requests)" if failures[1:] else ""
+    remedy = f"{first.remedy} Then run it again; --resume goes on where it stopped."
+    return error(first.place, expected=first.expected, found=first.found + more, remedy=remedy)

@@ -42,7 +42,8 @@ class History:
     ids of all rows sent. passed: ids of checks that kept their promises. failed: ranks with a row that broke
     one. closed: the last run ended in order, not by an interrupt or an error. flushed: the cache was empty
     before the first of these rows. counts: what the server had counted of its work when the last run ended in
-    order, or, before that, began; None where it does not say.
+    order, or, before that, began; None where it does not say. counters: the server's counters right after
+    the flush, as a scrape file has them. served: the prompt and cached tokens of each answer since then.
     """
 
     target: dict[str, Any] = field(default_factory=dict)
@@ -53,6 +54,8 @@ class History:
     closed: bool = False
     flushed: bool = False
     counts: dict[str, int] | None = None
+    counters: dict[str, Any] | None = None
+    served: list[tuple[int, int]] = field(default_factory=list)
 
     def take(self, event: Event) -> None:
         """Take the next event."""
@@ -66,6 +69,7 @@ class History:
             self.counts = event.get("counts")
         elif kind == "flush":
             self._forget(flushed=True)
+            self.counters = event.get("counters")
         elif kind == "void":
             self._forget(flushed=False)
         elif kind == "sent":
@@ -77,6 +81,8 @@ class History:
             self.counts = event.get("counts")
 
     def _ended(self, event: Event) -> None:
+        if event["success"]:
+            self.served.append((event.get("prompt_tokens") or 0, event.get("cached_tokens") or 0))
         if event["findings"] or not event["success"]:
             self.failed |= {event["dp_rank"]} if event["findings"] else set()
         elif event["split"] in PRIMING:
@@ -87,6 +93,7 @@ class History:
     def _forget(self, *, flushed: bool) -> None:
         self.seeded, self.sent, self.passed, self.failed = {}, set(), set(), set()
         self.flushed = flushed
+        self.counters, self.served = None, []
 
 
 class Journal:

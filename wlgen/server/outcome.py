@@ -48,7 +48,8 @@ class Outcome:
     prepared: every seed and check asked for was sent and kept its promises. omits_zero: the server leaves
     cached tokens out where they are 0. proofs: what the preflight found. unproved: what PREPARED does not
     vouch for, such as "pins". refused: why nothing was sent, though it was asked for; "" where it was.
-    nothing: the set has neither seeds nor checks.
+    nothing: the set has neither seeds nor checks. counters: the file with the server's counters after the
+    checks, which `wlgen audit --counters` reads as BEFORE; "" where there is none.
     """
 
     prepared: bool = False
@@ -57,6 +58,7 @@ class Outcome:
     proofs: tuple[str, ...] = ()
     unproved: list[str] = field(default_factory=list)
     refused: str = ""
+    counters: str = ""
     findings: list[Finding] = field(default_factory=list)
     diagnosis: list[Diagnosis] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

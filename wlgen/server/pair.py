@@ -21,6 +21,7 @@ from wlgen.server.counters import computed
 from wlgen.server.replies import Reply, RequestError
 from wlgen.server.roles import Member, members, refuse_member
 from wlgen.server.route import ROUTE_PAGE, ROUTER
+from wlgen.workload.manifest import Manifest
 
 ROUTE = "Start `wlgen route --prefill URL --decode URL` and give its address as --url"
 _PAUSE, _TRIES = 0.05, 100  # seconds between two looks at the counters after an answer, and how many
@@ -243,3 +244,18 @@ async def check_roles(server: Server, dp_ranks: int) -> tuple[str, ...]:
         return ()
     await server.meet(dp_ranks)
     return server.facts()
+
+
+def target_of(server: Server, manifest: Manifest) -> dict[str, object]:
+    """Return what is prepared and where, for the journal: its rows count for the same target only."""
+    target: dict[str, object] = {
+        "set": manifest.name,
+        "spec_sha256": manifest.spec_sha256,
+        "url": server.url,
+        "model": server.model,
+        "engine": server.engine.name,
+    }
+    if isinstance(server, PairServer):
+        sides = {"prefill": server.prefill, "decode": server.decode}
+        target |= {side: [each.url for each in servers] for side, servers in sides.items()}
+    return target

@@ -22,12 +22,13 @@ from wlgen.audit.findings import Promised, findings_of
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
 from wlgen.readers import Result
-from wlgen.server.api import Server, unusable
+from wlgen.server.api import Server, together, unusable
+from wlgen.server.before import counters_now, kept, without_counters, write_before
 from wlgen.server.causes import causes
 from wlgen.server.counters import Look, fell, idle, look, settled
 from wlgen.server.journal import Journal
 from wlgen.server.outcome import Cost, Outcome, Wanted
-from wlgen.server.pair import PairServer
+from wlgen.server.pair import target_of
 from wlgen.server.preflight import Preflight, row_prompt
 from wlgen.server.replies import Reply, RequestError
 from wlgen.server.trust import doubt_of, spans
@@ -85,7 +86,7 @@ class Preparation:
         """
         history = self._journal.history
         closed, seen = history.closed, history.counts
-        self._write("begin", **self._target(), counts=counts)
+        self._write("begin", **target_of(self._server, self._workload.manifest), counts=counts)
         self._looks = [counts]
         known = bool(history.seeded or history.passed)
         doubt = doubt_of(self._wanted, seen, counts, closed=closed) if known else ""
@@ -116,21 +117,6 @@ class Preparation:
             self.outcome.unproved.append("that nothing was sent since the last run (--resume)")
         self.note("an earlier run's seeds count: one check a rank shows whether the server still holds them")
         return True
-
-    def _target(self) -> dict[str, object]:
-        """Return what is prepared and where: rows of the journal count for the same target only."""
-        server, manifest = self._server, self._workload.manifest
-        target: dict[str, object] = {
-            "set": manifest.name,
-            "spec_sha256": manifest.spec_sha256,
-            "url": server.url,
-            "model": server.model,
-            "engine": server.engine.name,
-        }
-        if isinstance(server, PairServer):
-            sides = {"prefill": server.prefill, "decode": server.decode}
-            target |= {side: [each.url for each in servers] for side, servers in sides.items()}
-        return target
 
     def _require_seeds(self, *, restarted: bool) -> None:
         """Raise WlgenError where the journal does not show that the server holds the seeds of the ranks."""
@@ -180,7 +166,10 @@ class Preparation:
             raise unusable(place, failure, expected="an empty cache", remedy=remedy) from failure
         self.outcome.flush.seconds += time.monotonic() - started
         self.outcome.flush.requests += 1
-        self._write("flush", seconds=self.outcome.flush.seconds)
+        now = await counters_now(self._server)
+        for words in without_counters(now):
+            self.note(words)
+        self._write("flush", seconds=self.outcome.flush.seconds, counters=kept(now))
 
     async def _phase(self, split: Split, send: Callable[[Row, Cost], Awaitable[None]], cost: Cost) -> None:
         """Send a split's rows, `concurrency` ranks at a time, until one falls short or fails."""
@@ -196,7 +185,7 @@ class Preparation:
         await asyncio.gather(*(one_rank(rank) for rank in self._wanted.ranks))
         cost.seconds += time.monotonic() - started
         if self._failures:
-            raise _all(self._failures)
+            raise together(self._failures)
 
     def _rows(self, split: Split, rank: int) -> Sequence[Row]:
         """Return the rows that are still to be sent.
@@ -291,6 +280,7 @@ class Preparation:
         if prepared:
             self.outcome.prepared = True
             self._say_unproved()
+            await self._keep_counters(resumed=resumed)
             return
         only_cached = all(f.promise in ("cached_bound", "cached_len") for f in self.outcome.findings)
         others = set(self._journal.history.seeded.values()) - set(self._wanted.ranks)
@@ -316,6 +306,27 @@ class Preparation:
         if missing := [rank for rank in manifest.ranks if rank not in held]:
             self.outcome.unproved.append(f"rank {spans(missing)}")
 
+    async def _keep_counters(self, *, resumed: bool) -> None:
+        """Write the counters from which a run may be proved, once all that was asked for is checked.
+
+        Only where one preparation flushed, seeded and checked can their sum be its own: one that is resumed
+        has sent prompts of its preflight in between, and before a later round stand the rows of earlier ones.
+        """
+        if self._wanted.only == "seed" or self._journal.history.counters is None:
+            return
+        path, strange = write_before(
+            await counters_now(self._server),
+            self._journal.history,
+            set_sha256=self._workload.manifest.spec_sha256,
+            beside=self._journal.path.parent,
+        )
+        self.outcome.counters = str(path)
+        if not strange:
+            return
+        self.note(f"{path.name} proves no run: {'; '.join(strange)}")
+        if not resumed and self._wanted.round is None:
+            self.outcome.unproved.append("that nothing but its seeds and checks was served since the flush")
+
     def _answered_seeds(self) -> list[Row]:
         seeded = self._journal.history.seeded
         rows = self._workload.rows(PRIMING, sorted(set(seeded.values())))
@@ -328,11 +339,3 @@ class Preparation:
 
     def _write(self, event: str, **fields: object) -> None:
         self._journal.write({"event": event, "time": datetime.now(UTC).isoformat(), **fields})
-
-
-def _all(failures: Sequence[WlgenError]) -> WlgenError:
-    """Return the first failure and how many more there were: one dead server fails each rank alike."""
-    first = failures[0].problems[0]
-    more = f" (and {len(failures) - 1} more requests)" if failures[1:] else ""
-    remedy = f"{first.remedy} Then run it again; --resume goes on where it stopped."
-    return error(first.place, expected=first.expected, found=first.found + more, remedy=remedy)

@@ -55,7 +55,7 @@ async def scrape(addresses: Sequence[Address], *, seconds: float = 10.0, patienc
         while True:
             now = await asyncio.gather(*(_server(client, address) for address in addresses))
             idle = not any(of.total.get("running") or of.total.get("waiting") for of in now)
-            quiet = idle and now == last
+            quiet = idle and (now == last or not any(of.total for of in now))
             if quiet or time.monotonic() >= deadline:
                 return Scrape(time=datetime.now(UTC).isoformat(), quiet=quiet, servers=tuple(now))
             last = now
