@@ -12,9 +12,9 @@ TOKEN = 4  # bytes
 
 
 class BlockCache:
-    """Blocks of P tokens, each named by a hash of all tokens up to its end: a chain of names is a path.
+    """Blocks of P tokens. vLLM names a block by a hash of all tokens up to its end; here it is a path's end.
 
-    A block can be hit as soon as its request is scheduled; here as soon as it is inserted.
+    In vLLM a block can be hit as soon as its request is scheduled; here as soon as `insert` has added it.
     Source: vLLM 0.32.0 kv_cache_manager, kv_cache_coordinator.UnitaryKVCacheCoordinator, block_pool.
     """
 
@@ -30,7 +30,7 @@ class BlockCache:
         return self._tree.held // TOKEN
 
     def match(self, ids: Ids, *, salt: str = "") -> Match:
-        """Return what is cached of a prompt; pins all of it that is held."""
+        """Return what is cached of a prompt, and pin the part of the prompt that is held."""
         key = ids.tobytes()
         most = self._most(len(ids)) // self._page * self._page * TOKEN
         node, at = self._tree.walk(self._tree.root(salt), key, most)
@@ -39,7 +39,7 @@ class BlockCache:
         return Match(self._usable(node, held_len, len(ids)), held_len, ids, key, node)
 
     def insert(self, match: Match, output_ids: Ids) -> None:
-        """Add prompt and outputs but the last, whole blocks only; evicts first under a capacity; unpins."""
+        """Add the whole blocks of the prompt and of all outputs but the last; evict first if full; unpin."""
         ids, key, node = match.ids, match.key, match.node
         total = len(ids) + len(output_ids) - 1
         self._tree.owner += 1
@@ -54,7 +54,7 @@ class BlockCache:
         self._tree.offer(node)
 
     def evict(self, tokens: int) -> int:
-        """Drop the least recently used, unpinned blocks until `tokens` are freed; return how many were."""
+        """Drop the least recently used, unpinned blocks until `tokens` are freed; return the tokens freed."""
         return self._tree.evict(tokens * TOKEN, whole=False) // TOKEN
 
     def take_evicted(self) -> list[Evicted]:
@@ -67,11 +67,11 @@ class BlockCache:
         self._tree.check()
 
     def _most(self, prompt_len: int) -> int:
-        """Return how many tokens of a prompt may be matched: the last one is always computed."""
+        """Return how many tokens of a prompt may be matched: all but the last, which is always computed."""
         return prompt_len - 1
 
     def _usable(self, _node: Node, held_len: int, _prompt_len: int) -> int:
-        """Return the hit: what is held, less the block that EAGLE/MTP drops."""
+        """Return the hit: the tokens held, less the block that EAGLE/MTP drops."""
         return max(0, held_len - self.rule.lookahead)
 
     def _keep(self, match: Match, key: bytes, total: int) -> None:
@@ -79,12 +79,12 @@ class BlockCache:
         self._store(match, key, total // self._page * self._page, None)
 
     def _store(self, match: Match, key: bytes, tokens: int, live: Live) -> Node:
-        """Hold the first `tokens` of `key`, whole blocks; return the node that ends there, now recent.
+        """Hold the first `tokens` of `key`, a multiple of the block; return the node that ends there.
 
-        live: of the blocks that are new.
+        The node becomes the most recent. live: what a new node keeps as its `live`.
         """
         tree, end = self._tree, tokens * TOKEN
-        # The match may have ended inside its node, which may have been cut since.
+        # The match may have ended inside its node, and another insertion may have cut that node since.
         node, held = match.node, match.held_len * TOKEN
         while node.end > held:
             node = node.parent

@@ -14,16 +14,17 @@ Spans: TypeAlias = tuple[tuple[int, int], ...]  # sorted, apart, half-open
 
 
 class WindowBlockCache(BlockCache):
-    """Full attention holds every block; the window's group keeps only the tails a later prompt can resume at.
+    """Full attention holds every block; the window's group keeps only tails, at which a later prompt resumes.
 
         | blocks of full attention ................................|
         |             [tail]          [tail]             [tail]
         root       junction ^   retention ^     prompt's end ^   (each floored to the hit quantum)
 
-    A hit is a multiple of the quantum, at most what full attention holds, before which a whole tail lies. A
-    request that hits less than full attention holds keeps a tail there: the junction. EAGLE/MTP match one
-    more block behind the hit and drop it: tails reach one block further, and prompts' one quantum less far.
-    A model whose sparse group has no window (Mamba) keeps one block.
+    A hit ends at a multiple of the quantum, no later than full attention holds, with a whole tail before it.
+    Where full attention holds more than a request hits, the request keeps a tail at the end of what is held,
+    the junction. EAGLE/MTP match one block more and drop it: each tail then reaches one block further, and
+    the tail at a prompt's end stands one quantum earlier. A sparse group without a window (Mamba) keeps one
+    block.
     Source: vLLM 0.32.0 kv_cache_coordinator.HybridKVCacheCoordinator, SlidingWindowManager.
     """
 
@@ -31,7 +32,8 @@ class WindowBlockCache(BlockCache):
         super().__init__(rule, capacity)
         self._tail = ceil_to(max(1, rule.sliding_window - 1), self._page)
         self._peek = self._page if rule.speculative else 0
-        # Only DeepSeek-V4 tells which group is the draft's, the window's; else full attention drops too.
+        # vLLM knows only for DeepSeek-V4 that the draft model uses the window's group; for other models full
+        # attention drops a block too.
         self._full_drop = rule.lookahead if rule.speculative and not rule.window_page else 0
 
     def _most(self, prompt_len: int) -> int:
@@ -41,7 +43,7 @@ class WindowBlockCache(BlockCache):
         quantum, tail = self.rule.hit_quantum, self._tail
         full = self._full_hit(held_len, prompt_len)
         end = min(held_len, full + self._peek)
-        first = hit = -1  # where the run of kept blocks that is being followed begins, and the hit at its end
+        first = hit = -1  # the start of the run of kept blocks that the walk follows, and the hit at its end
         above: Node | None = node
         while above is not None:
             for start, last in reversed(above.live or ()):
@@ -55,8 +57,8 @@ class WindowBlockCache(BlockCache):
             above = above.parent
         if first != 0:
             return 0
-        # A run shorter than a tail does where it begins with the prompt. Where blocks are finer than the
-        # quantum, the engine then floors before it drops the peeked block, and EAGLE/MTP lose a quantum.
+        # A run shorter than a tail is enough if it begins at the prompt's start. If blocks are finer than
+        # the quantum, the engine rounds down before it drops the block ahead: EAGLE/MTP lose a quantum.
         return max(0, hit - quantum) if self._peek and self._page != quantum else hit
 
     def _full_hit(self, held_len: int, prompt_len: int) -> int:
@@ -105,7 +107,7 @@ class WindowBlockCache(BlockCache):
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return sorted spans with those that touch made one."""
+    """Return sorted spans, each run of touching spans joined into one."""
     joined: list[tuple[int, int]] = []
     for start, end in spans:
         if joined and start <= joined[-1][1]:

@@ -11,21 +11,21 @@ from wlgen.cache.rule import CacheRule, Evicted, Ids, Match
 from wlgen.cache.tree import Live, Node, PageTree
 from wlgen.pages import ceil_to, floor_to
 
-if sys.byteorder != "little":  # keys would still be right, but nobody has tried
+if sys.byteorder != "little":  # nothing here is known to fail on big-endian machines, but nobody has tried
     raise ImportError("wlgen replays caches on little-endian machines only")
 
 
 class RadixCache:
-    """Pages of P tokens, or of P bigrams under EAGLE/MTP, in a tree whose nodes are split where prompts part.
+    """A tree of pages of P tokens, or of P bigrams under EAGLE/MTP; its nodes are split where prompts differ.
 
-    A request admitted while another is computed does not see it: match and insert are the two moments.
+    A request calls `match` when it is admitted and `insert` when it ends: a request admitted in between does
+    not find its tokens.
 
-    Under a capacity a prompt makes room for itself, enters the tree and is pinned chunk by chunk, as each
-    chunk of `chunk` tokens is computed. It matters where prompts are longer than a chunk: a prompt of 5,835
-    tokens in chunks of 512 makes leaves of 512 tokens, so an eviction may take its end and leave 1,536 tokens
-    of it to be hit; as one leaf it would be lost whole. Without a capacity the hits are the same, and a
-    prompt enters at once. Source: SGLang 0.5.23 unified_radix_cache.checkpoint_into_tree and
-    unified_tree_core; a real server under pressure answered so.
+    Under a capacity a prompt makes room, enters the tree and is pinned chunk by chunk, as each chunk of
+    `chunk` tokens is computed. A prompt of 5,835 tokens in chunks of 512 makes leaves of 512 tokens, so that
+    an eviction may drop its end and leave 1,536 of its tokens to be hit; as one leaf it would be lost whole.
+    Without a capacity a prompt enters at once, which gives the same hits. Source: SGLang 0.5.23
+    unified_radix_cache.checkpoint_into_tree and unified_tree_core; a real server under pressure did so too.
     """
 
     def __init__(self, rule: CacheRule, capacity: int | None, chunk: int) -> None:
@@ -43,7 +43,7 @@ class RadixCache:
         return self._tree.held // self._width
 
     def match(self, ids: Ids, *, salt: str = "") -> Match:
-        """Return what is cached of a prompt; splits the node it leaves, makes its hit recent and pins it."""
+        """Return what is cached of a prompt; split the node it leaves, make its hit recent and pin it."""
         tree, key = self._tree, self._key(ids)
         end = self._whole(len(ids) - 1)  # the last token is always computed
         node, held = tree.walk(tree.root(salt), key, end)
@@ -53,7 +53,7 @@ class RadixCache:
         return Match(hit.end // self._width, held // self._width, ids, key, hit)
 
     def insert(self, match: Match, output_ids: Ids) -> None:
-        """Add prompt and outputs but the last, whole pages only; evicts first under a capacity; unpins."""
+        """Add the whole pages of the prompt and of all outputs but the last; evict first if full; unpin."""
         ids, key = match.ids, match.key
         total = len(ids) + len(output_ids) - 1
         self._tree.owner += 1
@@ -64,7 +64,7 @@ class RadixCache:
         self._tree.offer(node)
 
     def evict(self, tokens: int) -> int:
-        """Drop the least recently used, unpinned leaves until `tokens` are freed; return how many were."""
+        """Drop the least recently used, unpinned leaves until `tokens` are freed; return the tokens freed."""
         return self._tree.evict(tokens * self._width, whole=True) // self._width
 
     def take_evicted(self) -> list[Evicted]:
@@ -81,23 +81,23 @@ class RadixCache:
         return node
 
     def _keep(self, match: Match, key: bytes, total: int) -> Node:
-        """Add the first `total` tokens of `key`; return the node that is pinned now, where they end."""
+        """Add the first `total` tokens of `key`; return the node where they end, which is pinned now."""
         node: Node = match.node
         prompt_len = len(match.ids)
-        # The prompt's end is the end of a leaf, so that outputs may be evicted without it.
+        # The prompt and its outputs are two leaves, so that the outputs may be evicted alone.
         chunks = (prompt_len,) if self._capacity is None else self._chunk_ends(match.cached_len, prompt_len)
         start = match.cached_len
         for end in chunks:
             self._make_room(node.end // self._width, start, end)
             node, start = self._extend(node, key, self._whole(end)), end
         if total > prompt_len:
-            # Each output asks for a page, so the last one decides how much room there must be.
+            # Every output asks for a page when it is computed: room for the last output is room for all.
             self._make_room(node.end // self._width, total - 1, total)
             node = self._extend(node, key, self._whole(total))
         return node
 
     def _chunk_ends(self, start: int, prompt_len: int) -> Iterator[int]:
-        """Yield where each prefill chunk ends; only a first chunk that is cut short ends on a page."""
+        """Yield where each prefill chunk ends. Only a first chunk that is not the last ends on a page."""
         first = self._chunk
         if ceil_to(prompt_len - start, self._page) > first:
             first = floor_to(first, self._page) or first
@@ -108,10 +108,10 @@ class RadixCache:
             yield end
 
     def _make_room(self, published: int, start: int, end: int) -> None:
-        """Evict what a request needs for its tokens from `start` to `end`; the tree holds `published`.
+        """Evict until the request's tokens from `start` to `end` have room; the tree holds its `published`.
 
-        SGLang asks for a page more than the tokens fill, since the first of them may need one, and so at
-        times evicts a leaf more than it needs. With pages of 16, a chunk of 512 tokens asks for 528.
+        SGLang asks for one page more than the tokens fill, since the first token may begin a page, and so may
+        evict a leaf more than it needs. With pages of 16, a chunk of 512 tokens asks for 528.
         """
         if self._capacity is None:
             return
@@ -133,7 +133,7 @@ class RadixCache:
         return last
 
     def _repin(self, node: Node, last: Node) -> None:
-        """Pin another node of a running request instead of this one."""
+        """Move a running request's pin from `node` to `last`."""
         last.pins += 1
         node.pins -= 1
         self._tree.offer(node)
@@ -146,7 +146,7 @@ class RadixCache:
         return pairs.tobytes()
 
     def _whole(self, tokens: int) -> int:
-        """Return the bytes of the whole pages that so many tokens fill."""
+        """Return the bytes of the whole pages that `tokens` tokens fill."""
         return max(0, tokens - self._ahead) // self._page * self._page * self._width
 
 

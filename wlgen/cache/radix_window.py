@@ -1,4 +1,4 @@
-"""SGLang's radix tree over full and sliding-window attention, replayed, with DeepSeek-V4's on an NPU."""
+"""SGLang's radix tree over full and sliding-window attention, replayed; also DeepSeek-V4's on an NPU."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ DECODE_INTERVAL = 128  # tokens that leave the window before a decoding request 
 class _Request:
     """A running request. Positions count units of the key: tokens, or bigrams under EAGLE/MTP.
 
-    protected: how far the tree owns it. freed: how far the slots of its window are gone. junction: a prefix
-    it found held, without a live window, which it is to publish.
+    protected: the end of what the tree holds of the request. freed: the position up to which its window's
+    slots are freed. junction: the end of a prefix that the tree holds without a live window, which the
+    request must publish; 0 for none.
     """
 
     hit: Node
@@ -28,14 +29,15 @@ class _Request:
 
 
 class WindowRadixCache(RadixCache):
-    """A node is live while the window's KV of its tokens is kept; a hit needs a live window before it.
+    """A node is live while the window's KV of its tokens is kept; before a hit a whole window must be live.
 
         | tombstone ......... | window | tombstone ....... | window |
         root      a chunk's end, or a junction      the prompt's end
 
-    One request is prefilled at a time, in chunks of `chunk` tokens; what each chunk leaves behind its window
-    is freed. A request that finds more of its prefix held than it may use publishes that prefix first, so
-    that the next one hits there. Without a window nothing is freed, and only the hit quantum counts.
+    The cache prefills one request at a time, in chunks of `chunk` tokens; after each chunk it frees the slots
+    before the window. A request that finds more of its prefix held than it may use publishes that prefix
+    first, so that the next request hits there. Without a window the cache frees nothing, and only the hit
+    quantum counts.
     Source: SGLang 0.5.23 components/swa, mem_cache/common, npu/dsv4/c128_sidecar_component.
     """
 
@@ -43,8 +45,8 @@ class WindowRadixCache(RadixCache):
         super().__init__(rule, capacity, chunk)
         self._quantum = rule.hit_quantum
         self._window = rule.sliding_window
-        self._last = ceil_to(self._window, rule.page_size)  # what a request's last node may hold
-        self._tail = max(self._last, rule.page_size)  # what a running request keeps
+        self._last = ceil_to(self._window, rule.page_size)  # the most tokens of a request's last node
+        self._tail = max(self._last, rule.page_size)  # the tokens of its window that a running request keeps
 
     def _usable(self, node: Node) -> Node:
         hit: Node | None = None
@@ -76,7 +78,7 @@ class WindowRadixCache(RadixCache):
         return request.hit
 
     def _publish(self, request: _Request, tokens: int, *, finished: bool) -> None:
-        """Insert the first `tokens` of a request, or only its junction where that is reached now."""
+        """Insert the first `tokens` of a request, or only its junction if these tokens reach it just now."""
         ahead = self._ahead
         junction = request.junction
         branch = request.protected < junction and junction + ahead <= tokens
@@ -96,7 +98,7 @@ class WindowRadixCache(RadixCache):
                 self._free(request, tokens - ahead - 1)
 
     def _free(self, request: _Request, before: int) -> None:
-        """Free the window's slots that position `before` no longer reads, by whole pages."""
+        """Free, in whole pages, the window's slots that the token at position `before` no longer reads."""
         if not self._window or before - self._window < request.freed + 1:
             return
         request.freed = max(request.freed, request.protected)
@@ -112,7 +114,7 @@ class WindowRadixCache(RadixCache):
             before = max(before + 1, request.freed + ahead)
 
     def _insert(self, request: _Request, end: int) -> None:
-        """Add a request's first `end` units: live from `freed` on, also where the tree held them dead."""
+        """Add a request's first `end` units, live from `freed` on; dead nodes there become live again."""
         tree, width, key = self._tree, self._width, request.key
         stop, freed = end * width, request.freed * width
         node, at = tree.walk(request.hit, key, stop)
@@ -133,7 +135,7 @@ class WindowRadixCache(RadixCache):
         request.hit = node
 
     def _add_leaf(self, parent: Node, key: bytes, stop: int, freed: int) -> Node:
-        """Add what is new as one leaf or several, cut where its window and its last begin, and at quanta."""
+        """Add what is new as leaves, cut at `freed`, at the start of the last window, and at each quantum."""
         tree, start, quantum = self._tree, parent.end, self._quantum * self._width
         cuts = {stop}
         if stop > freed:

@@ -11,16 +11,17 @@ from wlgen.cache.rule import Ids, Match, PrefixCache
 from wlgen.errors import error
 from wlgen.pages import ceil_to
 
-_UNSEEN = 1 << 31  # ids from here on are in no vocabulary
+_UNSEEN = 1 << 31  # no vocabulary has ids as large as this
 _ONE = np.zeros(1, dtype=np.uint32)
 
 
 class Request(NamedTuple):
     """One request. Lengths are tokens; ids has shape (prompt_len,).
 
-    output_ids: what it is known to answer, output_len of them; else outputs are ids of no vocabulary, since
-    they take room and no prompt has them. promised: the least and most cached_len that keep a set's promise,
-    None where nobody promises; bound: those that meet the spec's bound. overlaps: it may run beside others.
+    output_ids: the request's outputs, output_len ids, if they are known. Otherwise the replay takes ids of no
+    vocabulary, which fill the cache and which no prompt can hit.
+    promised: the least and most cached_len that keep the set's promise; None if there is no promise.
+    bound: the least and most cached_len that meet the spec's bound. overlaps: it may run beside others.
     """
 
     id: str
@@ -57,10 +58,9 @@ class Eviction(NamedTuple):
 
 
 class RankCaches:
-    """One cache for each rank that a request names. Each request ends before its rank's next one begins.
+    """One cache for each rank that a request names.
 
-    new_cache: makes the empty cache of a rank. capacity: the tokens that such a cache holds, None for no
-    limit.
+    new_cache: makes the empty cache of a rank. capacity: the tokens that such a cache holds; None: no limit.
     """
 
     def __init__(self, new_cache: Callable[[], PrefixCache], *, capacity: int | None = None) -> None:
@@ -68,15 +68,15 @@ class RankCaches:
         self._new_cache = new_cache
         self._capacity = capacity
         self._caches: dict[int, PrefixCache] = {}
-        self._inserted: dict[int, list[str]] = {}  # ids by the number of their insert, kept under a capacity
+        self._inserted: dict[int, list[str]] = {}  # each rank's request ids in order; filled under a capacity
         self._next_output = _UNSEEN
 
     def replay(self, requests: Iterable[Request], in_flight: int = 1) -> Iterator[Replayed]:
-        """Yield what is reported for each request, in order; modifies the ranks' caches.
+        """Yield what the engine reports for each request, in order; modifies the ranks' caches.
 
-        in_flight: so many requests of a rank are admitted together, and none of them finds what another
-        computes. Requests that are not measured, such as seeds and checks, are sent one after another all the
-        same. WlgenError where a request alone needs more than the capacity.
+        in_flight: how many requests of a rank run at the same time; none of them finds what another computes.
+        A request that may not overlap, such as a seed or a check, runs alone whatever in_flight is.
+        WlgenError if a single request needs more than the capacity.
         """
         together: dict[int, list[tuple[Request, Match]]] = {}
         for request in requests:
@@ -106,7 +106,7 @@ class RankCaches:
             self._end(self._caches[rank], running)
 
     def _end(self, cache: PrefixCache, running: list[tuple[Request, Match]]) -> None:
-        """End the requests that run, in the order in which they were admitted."""
+        """End the running requests, in the order in which they were admitted."""
         for request, match in running:
             cache.insert(match, _ONE if request.output_len == 1 else self._outputs(request))
             if self._capacity is not None:
@@ -114,7 +114,7 @@ class RankCaches:
         running.clear()
 
     def held(self) -> dict[int, int]:
-        """Return the tokens of whole pages that each rank holds: without a capacity, its working set."""
+        """Return the tokens of whole pages that each rank holds; without a capacity, its working set."""
         return {rank: self._caches[rank].held_len for rank in sorted(self._caches)}
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""A cache rule: how one engine reuses prefixes, and what a cache under it must do. Quantities are tokens."""
+"""A cache rule: how one engine reuses prefixes, and what a cache of that rule must do. All are in tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ids: TypeAlias = NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleNumbers:
-    """The numbers that make a rule: what a spec may say and a manifest keeps.
+    """The numbers that make a rule, as a spec gives them and a manifest keeps them.
 
     name: the rule's name in a spec, or the engine's where the spec gives the numbers. engine: a name of
     engines/.
@@ -23,9 +23,9 @@ class RuleNumbers:
     hit_quantum: hits come only in multiples of it; it equals page_size unless the model is hybrid.
     speculative: EAGLE or MTP is on, which costs reuse.
     sliding_window: tokens of the window of a model that mixes full and sliding-window attention, 0 for none.
-    window_page: block of the window's group where it differs from page_size (DeepSeek-V4 on vLLM), else 0.
-    retention: tokens between the points where a hybrid model keeps state besides prompt ends and junctions
-    (vLLM's --prefix-cache-retention-interval); 0 for none, hit_quantum for all of them.
+    window_page: the block of the window's group, if it is not page_size (DeepSeek-V4 on vLLM: 64), else 0.
+    retention: a hybrid model keeps state where prompts end and where they part, and also at each multiple of
+    this number (vLLM's --prefix-cache-retention-interval); 0: nowhere else.
     """
 
     name: str
@@ -43,15 +43,16 @@ class CacheRule(RuleNumbers):
     """A rule's numbers with the facts of its engine, which a file in engines/ adds.
 
     The contract of `cached_len`: the formula plans, the replay gates, the server reports. The formula below
-    says what a row will hit once its prefix is held, from two lengths; a plan is made with it. A cache of
-    cache/ replays the tokens of all requests in their order, and a set whose replay differs from its plan is
-    not built. The server's own figure for each row is then held against the plan; where the three differ, the
-    server is right and a promise broke.
+    says from two lengths what a row will hit once its prefix is held; the plan uses it. A cache of cache/
+    replays the tokens of all requests in their order, and `wlgen build` stops if the replay differs from the
+    plan. `wlgen audit` compares the server's own figure for each row with the plan; if they differ, the
+    server is right, and a promise is broken.
 
-    lookahead: tokens beyond a hit that must be held too: 0 unless speculative.
-    computed: tokens at a prompt's end that are computed whatever is held: 1, or 0 where the lookahead covers
-    them.
-    hybrid: a hit must also end where state was kept: not every quantum of a held prefix will do.
+    lookahead: how many tokens behind a hit must be held too: 0 unless speculative.
+    computed: how many tokens at a prompt's end the engine computes even if it holds them: 1, or 0 where the
+    lookahead covers the last token.
+    hybrid: whether a hit must also end where the engine kept state, so that a held prefix cannot be hit at
+    every quantum.
     kept_back, kept_below: a prompt of n tokens keeps state at floor_to(n - back, hit_quantum) - kept_below
     for each `back` of kept_back. With a quantum of 256, kept_back (1,) and kept_below 0, a prompt of 1000
     tokens keeps it at 768.
@@ -93,32 +94,32 @@ class CacheRule(RuleNumbers):
     def cached_len(self, shared_len: int, prompt_len: int) -> int:
         """Return the tokens that the engine reports as cached: a multiple of hit_quantum, below prompt_len.
 
-        The last prompt token is always computed, so a repeated prompt of exactly k pages hits k - 1. One case
-        needs the replay: a window wider than the quantum, in finer blocks, under vLLM's MTP, where a hit
-        inside the first window is one quantum less. Source: SGLang schedule_batch and radix cache, vLLM
-        kv_cache_coordinator (0.5.23 and 0.32.0).
+        The engine always computes the last prompt token, so a repeated prompt of exactly k pages hits k - 1.
+        The formula is one quantum too high in one case, which only the replay gets right: vLLM with MTP and a
+        window wider than the quantum, in finer blocks, for a hit inside the first window. Source: SGLang
+        schedule_batch and radix cache, vLLM kv_cache_coordinator (0.5.23 and 0.32.0).
         """
         held = min(shared_len, prompt_len - self.computed)
         return floor_to(max(0, held - self.lookahead), self.hit_quantum)
 
     def least_shared_len(self, cached_len: int) -> int:
-        """Return the least shared_len with which at least `cached_len` tokens are cached (0 for 0)."""
+        """Return the least shared_len that makes the engine report at least `cached_len` tokens (0 for 0)."""
         return ceil_to(cached_len, self.hit_quantum) + self.lookahead if cached_len > 0 else 0
 
     def most_cached(self, prompt_len: int) -> int:
-        """Return the best that any prefix can reach for a prompt of this length."""
+        """Return the most cached tokens that any prefix can reach for a prompt of `prompt_len` tokens."""
         return self.cached_len(prompt_len, prompt_len)
 
     def seed_fits(self, seed_len: int, shared_len: int) -> bool:
-        """Return whether the first sibling of a seed is sure to hit cached_len in full.
+        """Return whether the first row behind a seed is sure to hit its cached_len in full.
 
-        seed_len: tokens of a seed prompt sent with one output token, of which the first shared_len are the
-        sibling's too. A dense rule takes any seed that is longer; a hybrid rule only one that keeps state
-        where the hit ends:
+        seed_len: tokens of a seed prompt, sent with one output token; the row begins with the seed's first
+        shared_len tokens. A dense rule takes any seed longer than that; a hybrid rule only a seed that keeps
+        state where the hit ends:
 
             | shared prefix          |
             | seed ...................|..|
-                             ^ the hit ends here, and so must a point that the seed keeps
+                             ^ the hit ends here, so the seed must keep state here
 
         Source: vLLM kv_cache_coordinator.replay_boundaries, SGLang swa component and its NPU sidecar.
         """
@@ -131,13 +132,13 @@ class CacheRule(RuleNumbers):
         return hit + self.kept_below in ends
 
     def least_seed_len(self, shared_len: int) -> int:
-        """Return the tokens of the shortest seed prompt that seed_fits: often the prefix and one token."""
+        """Return the length of the shortest seed for which `seed_fits`: often the prefix and one token."""
         longer = self.cached_len(shared_len, shared_len + 1) + self.hit_quantum
         return next(n for n in (shared_len + 1, longer) if self.seed_fits(n, shared_len))
 
     @property
     def seed_reason(self) -> str:
-        """Say which rule bounds the length of a seed, and why; '' where any seed will do."""
+        """Say which rule bounds the length of a seed, and why; '' if a seed of any length works."""
         if not self.hybrid:
             return ""
         where = "one quantum before a prompt's end" if self.kept_below else "where a prompt ends"
@@ -148,10 +149,10 @@ NUMBERS = tuple(field.name for field in fields(RuleNumbers))
 
 
 class Match(NamedTuple):
-    """What a cache found for one prompt, to be given back to its `insert`.
+    """What a cache found for one prompt; the caller hands it to the cache's `insert`.
 
-    cached_len: tokens the engine reports as cached. held_len: tokens of the longest prefix held, of which a
-    hybrid rule may be able to use only a part. ids: the prompt. The rest is the cache's own.
+    cached_len: tokens that the engine reports as cached. held_len: tokens of the longest held prefix; a
+    hybrid rule may use only a part of them. ids: the prompt. key and node are for the cache alone.
     """
 
     cached_len: int
@@ -162,7 +163,7 @@ class Match(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """Pages dropped: the request that had added them, as its insert's number from 0, and their tokens."""
+    """Dropped pages. owner: the number, from 0, of the `insert` that added them. tokens: what they held."""
 
     owner: int
     tokens: int
@@ -182,21 +183,21 @@ class PrefixCache(Protocol):
         ...
 
     def match(self, ids: Ids, *, salt: str = "") -> Match:
-        """Return what is cached of a prompt; its path is made recent and pinned until `insert`.
+        """Return what is cached of a prompt; make its path recent, and pin it until `insert`.
 
         ids: shape (prompt_len,). salt: prompts of different salts share nothing (cache_salt, extra_key).
         """
         ...
 
     def insert(self, match: Match, output_ids: Ids) -> None:
-        """Add what a finished request leaves: prompt and outputs but the last, whole pages only; unpin.
+        """Add the whole pages of a finished request's prompt and of all its outputs but the last; unpin.
 
-        output_ids: shape (output_len,), output_len at least 1. Under a capacity, evicts first.
+        output_ids: shape (output_len,), output_len at least 1. A cache with a capacity evicts first.
         """
         ...
 
     def evict(self, tokens: int) -> int:
-        """Drop the least recently used, unpinned pages until `tokens` are freed; return how many were."""
+        """Drop the least recently used, unpinned pages until `tokens` are freed; return the tokens freed."""
         ...
 
     def take_evicted(self) -> list[Evicted]:
@@ -204,5 +205,5 @@ class PrefixCache(Protocol):
         ...
 
     def check(self) -> None:
-        """Walk everything; AssertionError says which invariant does not hold."""
+        """Walk the whole cache; AssertionError says which invariant does not hold."""
         ...

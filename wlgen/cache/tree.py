@@ -1,4 +1,4 @@
-"""A compressed tree of whole pages: what one rank holds, exactly, in the space of its distinct pages."""
+"""A compressed tree of whole pages: all that one rank holds, with each distinct page stored once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ Live: TypeAlias = Any
 
 
 class Node:
-    """A run of pages below its parent's, in bytes of the prompt's key from start to end.
+    """A run of pages behind its parent's; start and end are byte positions in the prompt's key.
 
-    children: by the hash of their first page; None for a leaf. owner: the request that added it. used: the
-    clock when it was last used. pins: running requests whose match ends here. live: the cache's own.
+    children: nodes by the hash of their first page; None for a leaf. owner: the number of the request that
+    added the node. used: the clock when it was last used. pins: how many running requests have a match that
+    ends here. live: what the cache class keeps with it, such as which blocks a sliding window still has.
     """
 
     __slots__ = ("children", "end", "key", "live", "owner", "parent", "pins", "start", "used")
@@ -36,7 +37,7 @@ class Node:
 class PageTree:
     """Prompts' keys as a tree; a child is found by the hash of its first page and proved by its bytes.
 
-    page: bytes of a page. split_live: (live, offset) -> the live of the parts before and behind the offset.
+    page: bytes of a page. split_live: from a node's live and an offset to the two parts' live values.
     """
 
     def __init__(self, page: int, split_live: Callable[[Live, int], tuple[Live, Live]]) -> None:
@@ -63,9 +64,10 @@ class PageTree:
         return found
 
     def walk(self, node: Node, key: bytes, end: int) -> tuple[Node, int]:
-        """Return how far `key[:end]` is held below a node whose pages it has: the last node and the offset.
+        """Return how far the tree holds `key[:end]`: the last node, and the byte at which the match ends.
 
-        The offset lies inside that node where the key leaves it there. `end` is a multiple of the page.
+        The key's first node.end bytes must be those of the path to `node`. The byte lies inside the returned
+        node if the key differs there. `end` is a multiple of the page.
         """
         at, page = node.end, self.page
         while at < end and node.children is not None:
@@ -81,7 +83,7 @@ class PageTree:
         return node, at
 
     def cut(self, node: Node, at: int) -> Node:
-        """Split a node so that one ends at `at`, and return that one; the node itself keeps the rest."""
+        """Split a node at byte `at`; return the new node, which ends there. The old node keeps the rest."""
         parent, key, start = node.parent, node.key, node.start
         if parent is None or at == node.end:
             return node
@@ -94,7 +96,7 @@ class PageTree:
         return upper
 
     def add(self, parent: Node, key: bytes, end: int, live: Live) -> Node:
-        """Add the pages of `key` between a node's end and `end`, as its child."""
+        """Add the pages of `key` from the parent's end to `end` as a child of the parent."""
         start = parent.end
         leaf = Node(parent, key[start:end], start, self.owner, live)
         self._link(parent, leaf)
@@ -112,12 +114,12 @@ class PageTree:
             self.offer(node)
 
     def offer(self, node: Node) -> None:
-        """Enter a node for eviction; it is passed over while it is pinned, a parent, or used again."""
+        """Add a leaf to the heap of evictable nodes; `evict` skips a node that was pinned or used since."""
         if self._leaves is not None and not node.children:
             heappush(self._leaves, (node.used, next(self._offers), node))
 
     def evict(self, need: int, *, whole: bool) -> int:
-        """Drop the least recently used unpinned pages until `need` bytes are freed; return how many were.
+        """Drop the least recently used unpinned pages until `need` bytes are freed; return the bytes freed.
 
         whole: leaf by leaf, as SGLang does; else page by page from a leaf's end, as vLLM does.
         """
@@ -157,7 +159,7 @@ class PageTree:
             if node.start != parent.end or node.end != node.start + len(node.key):
                 raise AssertionError(f"the node at {node.start} does not stand behind its parent")
             if not node.key or len(node.key) % self.page:
-                raise AssertionError(f"the node at {node.start} is not of whole pages")
+                raise AssertionError(f"the node at {node.start} does not hold whole pages")
             if node.used > parent.used:
                 raise AssertionError(f"the node at {node.start} is more recent than its parent")
             if node.pins < 0:

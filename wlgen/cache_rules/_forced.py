@@ -1,4 +1,4 @@
-"""An option that the engine forces: one value passes, any other is refused with the reason."""
+"""An option whose value the engine forces: any other value is an error that names the reason."""
 
 from __future__ import annotations
 

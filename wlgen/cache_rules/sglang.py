@@ -18,7 +18,7 @@ class Options(Strict):
     """What a spec may say of SGLang's radix tree."""
 
     page_size: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = key(
-        "Tokens of one page of the tree: the server's --page-size. 1, as in the engine, where left out.",
+        "Tokens of one page of the tree: the server's --page-size. Left out, it is 1, the engine's default.",
         unit="tokens",
         example="128",
         default=1,
@@ -37,7 +37,7 @@ class Options(Strict):
 
 
 def rule(options: Options, *, place: str) -> CacheRule:  # noqa: ARG001 (any option that passes is a rule)
-    """Return the rule. Hits end on any page of the tree."""
+    """Return the rule. A hit may end at the end of any page."""
     return cache_rule(
         RuleNumbers(
             name="sglang",

@@ -30,7 +30,7 @@ class Options(Strict):
 
 
 def rule(options: Options, *, place: str) -> CacheRule:  # noqa: ARG001 (any option that passes is a rule)
-    """Return the rule. Hits end on any page where the sliding window is kept."""
+    """Return the rule. A hit may end at any page before which the cache keeps a whole sliding window."""
     return cache_rule(
         RuleNumbers(
             name="sglang-dsv4-cuda",

@@ -31,7 +31,7 @@ class Options(Strict):
 
 
 def rule(options: Options, *, place: str) -> CacheRule:  # noqa: ARG001 (any option that passes is a rule)
-    """Return the rule. Matches and insertions are floored to 16 pages, where the compressor's state lies."""
+    """Return the rule. The engine rounds matches and insertions down to 16 pages, where it keeps state."""
     return cache_rule(
         RuleNumbers(
             name="sglang-dsv4-npu",

@@ -19,14 +19,14 @@ class Options(Strict):
     """What a spec may say of vLLM's hash-chained blocks."""
 
     page_size: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = key(
-        "Tokens of one block: the server's --block-size. 16, as in the engine, where left out.",
+        "Tokens of one block: the server's --block-size. Left out, it is 16, the engine's default.",
         unit="tokens",
         example="128",
         default=16,
     )
     hit_quantum: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | None = key(
-        "Hits come only in multiples of it: the least common multiple of the block sizes of a hybrid model's "
-        "groups. Left out, it is page_size.",
+        "Hits come only in multiples of hit_quantum: in a hybrid model the least common multiple of its "
+        "groups' block sizes. Left out, it is page_size.",
         unit="tokens",
         example="256",
         default=None,
@@ -43,8 +43,8 @@ class Options(Strict):
         default=0,
     )
     retention: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = key(
-        "From one kept state of a hybrid model to the next, between the ends of prompts "
-        "(--prefix-cache-retention-interval): 0 for none there, hit_quantum for the engine's None.",
+        "Tokens from one state that the engine keeps inside a hybrid model's prompt to the next "
+        "(--prefix-cache-retention-interval). 0: it keeps none there. hit_quantum: the engine's None.",
         unit="tokens",
         example="16384",
         default=0,
@@ -52,7 +52,7 @@ class Options(Strict):
 
 
 def rule(options: Options, *, place: str) -> CacheRule:
-    """Return the rule; WlgenError where hit_quantum is no multiple of page_size, or retention of it."""
+    """Return the rule; WlgenError if a number is not the multiple of another that it must be."""
     quantum = options.hit_quantum or options.page_size
     if quantum % options.page_size:
         near = ceil_to(quantum, options.page_size)

@@ -34,8 +34,8 @@ class Options(Strict):
         default=False,
     )
     retention: Annotated[int, Field(ge=0, multiple_of=PAGE_SIZE, le=MOST_TOKENS)] = key(
-        "From one kept state to the next, between the ends of prompts (--prefix-cache-retention-interval). "
-        "0 for none there, 256 for all.",
+        "Tokens from one state that the engine keeps inside a prompt to the next "
+        "(--prefix-cache-retention-interval). 0: it keeps none there; 256: it keeps every one.",
         unit="tokens",
         example="16384",
         default=0,
