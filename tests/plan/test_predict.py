@@ -41,9 +41,23 @@ def test_rows_admitted_together_do_not_share_so_the_trajectory_is_lower(rule):
     assert alone > all_ == 0
 
 
-def test_a_repeated_row_finds_itself_and_a_stranger_the_framing_alone():
+def test_a_stranger_finds_the_framing_alone():
     plan = plan_of(cached={"max_tokens": 8}, dp_ranks=1, cache_rule=RULES["token"] | {"page_size": 8})
     rows: list[RowPlan] = list(plan.rows("formal", 0))
     predictor = Predictor(plan.spec.cache, plan.frame)
-    found = [predictor.send(row) for row in (rows[0], rows[0], rows[1])]
-    assert found == [0, (rows[0].prompt_len - 1) // 8 * 8, 8]
+    assert [predictor.send(row) for row in rows[:2]] == [0, 8]
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize("page_size", [8, 64])
+@pytest.mark.parametrize("speculative", [False, True])
+def test_two_tokens_stand_for_an_own_part_and_the_cache_holds_prefixes_alone(engine, page_size, speculative):
+    rule = {"engine": engine, "page_size": page_size, "speculative": speculative}
+    plan = plan_of(**COLD | {"cache_rule": rule, "dp_ranks": 1})
+    rows = [row for split in ("seed", "check", "formal") for row in plan.rows(split, 0)]
+    short, whole = Predictor(plan.spec.cache, plan.frame), Predictor(plan.spec.cache, plan.frame)
+    whole._hybrid = True
+    assert [short.send(row) for row in rows] == [whole.send(row) for row in rows]
+    shared = {row.group: row.shared_len for row in rows}
+    assert short._cache.held_len <= sum(shared.values()) + len(rows) * max(2, page_size)
+    assert whole._cache.held_len > 2 * short._cache.held_len

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 
+import numpy as np
+
 from wlgen import streams
 from wlgen.encodings import Framing
 from wlgen.plan.conversation import Conversation
@@ -13,8 +15,9 @@ from wlgen.plan.ordinals import Numbering
 from wlgen.plan.predict import Predictor
 from wlgen.plan.priming import Primed, proved, seeded
 from wlgen.plan.request_class import RequestClass
-from wlgen.plan.rows import MessagePlan, RowPlan, Segment, row_id
-from wlgen.plan.table import Path, Table, tabulate
+from wlgen.plan.rows import RowPlan
+from wlgen.plan.single_turn import SingleTurns
+from wlgen.plan.table import Column, Entry, Table, tabulate
 from wlgen.spec.arrivals import timestamps
 from wlgen.spec.model import Spec
 from wlgen.workload.splits import SPLITS, Split
@@ -35,24 +38,23 @@ class Population:
         self.classes = classes
         self._frame = frame
         self._dense = dense
-        self._prefixes: dict[tuple[Path, int], Segment] = {}
-        self._names: dict[Path, str] = {}
 
     @property
     def chained(self) -> bool:
         """Whether a message of any row may have more than one segment: a prefix, and more behind it."""
         return any(of.chain for of in self.classes)
 
-    def reuse(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the class, prompt_len and cached_len of each formal row."""
+    def reuse(self) -> tuple[Column, Column, Column]:
+        """Return the class, prompt_len and cached_len of each formal row, columns of shape (rows,)."""
         if self._predicted is not None:
-            for rank in range(self._spec.dp_ranks):
-                yield from ((r.task, r.prompt_len, r.cached_len) for r in self.rows(Split.FORMAL, rank, 0))
-            return
+            rows = (row for rank in range(self._spec.dp_ranks) for row in self.rows(Split.FORMAL, rank, 0))
+            found = np.array([(row.task, row.prompt_len, row.cached_len) for row in rows], dtype=np.int64)
+            return found[:, 0], found[:, 1], found[:, 2]
         table = self.table
-        columns = (table.request_class.tolist(), table.body_len.tolist(), table.cached_len.tolist())
-        for n, (number, body_len, cached_len) in enumerate(zip(*columns, strict=True)):
-            yield number, self.classes[number].prompt_len(body_len), 0 if n in self._coldest else cached_len
+        framing = np.array([of.framing.tokens for of in self.classes])
+        cached_len = table.cached_len.copy()
+        cached_len[list(self._coldest)] = 0
+        return table.request_class, table.body_len + framing[table.request_class], cached_len
 
     @cached_property
     def table(self) -> Table:
@@ -68,15 +70,17 @@ class Population:
         arrivals, session = self._spec.arrivals, self._spec.requests[0].session
         if arrivals is None and (session is None or session.think_ms is None):
             return None
-        orders = self.table.orders
-        sent = sorted((at, rank, n) for rank, order in enumerate(orders) for at, n in enumerate(order))
-        order = range(len(sent)) if self._spec.order == "generated" else [n for _, _, n in sent]
-        firsts = [n for n in order if self.table.turn[n] == 0]
+        table = self.table
+        order = np.arange(len(table.rank))
+        if self._spec.order != "generated":
+            at = np.concatenate([np.arange(len(of_rank)) for of_rank in table.orders])
+            order = np.concatenate(table.orders)[np.argsort(at, kind="stable")]
+        firsts = order[table.turn[order] == 0]
         stream = streams.arrivals(self._spec.random_seed)
         starts = timestamps(arrivals, stream, len(firsts)) if arrivals else [0] * len(firsts)
-        of_session = {int(self.table.session[n]): time for n, time in zip(firsts, starts, strict=True)}
+        of_session = dict(zip(table.session[firsts].tolist(), starts, strict=True))
         think = session.think_ms or 0 if session else 0
-        turns = zip(self.table.session.tolist(), self.table.turn.tolist(), strict=True)
+        turns = zip(table.session.tolist(), table.turn.tolist(), strict=True)
         return [of_session[s] + t * think for s, t in turns]
 
     def count(self, split: Split, rank: int, round_: int) -> int:
@@ -93,21 +97,11 @@ class Population:
     def rows(self, split: Split, rank: int, round_: int) -> Iterator[RowPlan]:
         """Yield the rows of a split on one rank in one round, in the order of their file."""
         if split.measured:
-            for n in self.table.orders[rank]:
-                yield self._formal(n, round_)
+            for entry in self.table.entries(self.table.orders[rank]):
+                yield self._formal(entry, round_)
         elif split.each_round or round_ == 0:
-            primed, count = self._primed(split, rank), self.count(split, rank, round_)
-            # Seeds find what the seeds before them have left: other turns of their prefix, and its ancestors.
-            held = Predictor(self._spec.cache, self._frame) if split.primes and count > 1 else None
-            for index in range(count):
-                which, turn = divmod(index, self._per_rank(split))
-                make = self._seed if split.primes else self._check
-                row = make(primed[which], turn, index, rank, round_)
-                if held is not None:
-                    row = replace(row, cached_len=held.send(row))
-                elif index == 0 and self._is_first_file(split, rank, round_) and self._is_zero(row.task):
-                    row = replace(row, cached_len=0)
-                yield row
+            count = self.count(split, rank, round_)
+            yield from self._seeds(rank, count) if split.primes else self._checks(rank, count, round_)
 
     def _is_zero(self, task: int) -> bool:
         return self.classes[task].bound.max_tokens is not None
@@ -124,17 +118,13 @@ class Population:
         With pages of 1 every later row of a zero set finds the framing head, 2 tokens of DeepSeek-V4; the
         first row of a rank finds none.
         """
-        firsts = (
-            order[0]
-            for rank, order in enumerate(self.table.orders)
-            if len(order)
-            if self._is_first_file(Split.FORMAL, rank, 0)
-        )
+        orders = enumerate(self.table.orders)
+        firsts = [int(o[0]) for rank, o in orders if len(o) and self._is_first_file(Split.FORMAL, rank, 0)]
         return {n for n in firsts if self._is_zero(int(self.table.request_class[n]))}
 
     def ordinals(self) -> tuple[int, int]:
         """Return bounds of every segment's ordinal, the least and the greatest."""
-        most = int(max(self.table.number, default=0))
+        most = int(self.table.number.max(initial=0))
         return self.numbering.least(most), most
 
     @cached_property
@@ -150,6 +140,10 @@ class Population:
             checks=self._per_rank(Split.CHECK) * classes * ranks,
             dense=self._dense,
         )
+
+    @cached_property
+    def _turns(self) -> SingleTurns:
+        return SingleTurns(self.classes, self.numbering)
 
     def densely(self) -> Population:
         """Return the same rows, whose seeds and checks leave no first token unused."""
@@ -167,44 +161,38 @@ class Population:
     def _primed_of(self) -> dict[tuple[Split, int], list[Primed]]:
         return {}
 
-    def _formal(self, n: int, round_: int) -> RowPlan:
+    def _formal(self, entry: Entry, round_: int) -> RowPlan:
         """Return a formal row."""
-        row = self._first_turn(n, round_)
-        of = self.classes[row.task]
-        if of.requests.session is not None:
-            row = self._turn(row, of, n)
         if self._predicted is None:
-            return replace(row, cached_len=0) if round_ == 0 and n in self._coldest else row
-        cached_len, recorded = self._predicted[n]
-        return replace(row, cached_len=cached_len, cached_len_recorded=recorded if row.session else None)
+            cached_len, recorded = entry.cached_len, None
+            if round_ == 0 and entry.n in self._coldest:
+                cached_len = 0
+        else:
+            cached_len, recorded = self._predicted[entry.n]
+        row = self._first_turn(entry, round_, cached_len)
+        of = self.classes[entry.request_class]
+        if of.requests.session is None:
+            return row
+        return replace(self._turn(row, of, entry.n), cached_len_recorded=recorded)
 
-    def _first_turn(self, n: int, round_: int) -> RowPlan:
+    def _first_turn(self, entry: Entry, round_: int, cached_len: int) -> RowPlan:
         """Return a formal row, or what it is in the first turn of its session."""
-        table, index, rank = self.table, int(self.table.place[n]), int(self.table.rank[n])
-        of = self.classes[int(table.request_class[n])]
-        body_len, shared_len = int(table.body_len[n]), int(table.shared_len[n])
-        own = Segment(
-            stream=streams.row(Split.FORMAL, rank, index, round_),
-            ordinal=self.numbering.formal(int(table.number[n]), round_),
-            tokens=of.own_len(body_len, shared_len),
-            kind="own",
-        )
-        return RowPlan(
-            id=row_id(Split.FORMAL, rank, index, round_),
+        path = self.table.paths[entry.path]
+        return self._turns.row(
+            self.classes[entry.request_class],
+            path,
+            entry.shared_len,
             split=Split.FORMAL,
-            dp_rank=rank,
-            group=self.group_name(table.paths[n]),
-            round=round_,
-            messages=self._messages(of, table.paths[n], shared_len, own),
-            prompt_len=of.prompt_len(body_len),
-            shared_len=shared_len,
-            cached_len=int(table.cached_len[n]),
-            output_len=int(table.output_len[n]),
-            request_class=of.name or None,
-            timestamp_ms=self._times[n] if self._times else None,
-            passage_len=int(table.output_len[n]),
-            task=of.number,
-            bound=of.bound,
+            rank=entry.rank,
+            index=entry.place,
+            round_=round_,
+            ordinal=self.numbering.formal(entry.number, round_),
+            group=self._turns.group_name(path),
+            body_len=entry.body_len,
+            cached_len=cached_len,
+            output_len=entry.output_len,
+            passage_len=entry.output_len,
+            timestamp_ms=self._times[entry.n] if self._times else None,
         )
 
     def _turn(self, row: RowPlan, of: RequestClass, n: int) -> RowPlan:
@@ -238,113 +226,67 @@ class Population:
             for seed in self.rows(Split.SEED, rank, 0):
                 plain.send(seed)
                 recorded.send(seed)
-            for n in order:
-                row = self._first_turn(n, 0)
-                session = self.classes[row.task].requests.session
-                row = self._turn(row, self.classes[row.task], n) if session else row
-                found[n] = plain.send(row), recorded.send(row, session.assistant_len if session else 0)
+            for entry in self.table.entries(order):
+                of = self.classes[entry.request_class]
+                row, session = self._first_turn(entry, 0, 0), of.requests.session
+                row = self._turn(row, of, entry.n) if session else row
+                found[entry.n] = plain.send(row), recorded.send(row, session.assistant_len if session else 0)
         return [found[n] for n in range(len(found))]
 
-    def _check(self, primed: Primed, turn: int, index: int, rank: int, round_: int) -> RowPlan:
-        """Return a check: the formal row that is deepest in its prefix, with a text of its own."""
-        formal = self._first_turn(primed.row, round_)
-        of = self.classes[primed.path[0]]
-        number = (turn * len(self.classes) + of.number) * self._spec.dp_ranks + rank
-        body_len = int(self.table.body_len[primed.row])
-        own = Segment(
-            stream=streams.row(Split.CHECK, rank, index, round_),
-            ordinal=self.numbering.check(number, round_),
-            tokens=of.own_len(body_len, primed.shared_len),
-            kind="own",
-        )
-        return replace(
-            formal,
-            id=row_id(Split.CHECK, rank, index, round_),
-            split=Split.CHECK,
-            dp_rank=rank,  # not that of the row where the rank has none
-            messages=self._messages(of, primed.path, primed.shared_len, own),
-            prompt_len=of.prompt_len(body_len),
-            shared_len=primed.shared_len,
-            cached_len=of.cached_len(body_len, primed.shared_len),
-            output_len=self._spec.splits.check.output_len,
-            session=None,
-            turn=None,
-            timestamp_ms=None,
-        )
+    def _checks(self, rank: int, count: int, round_: int) -> Iterator[RowPlan]:
+        """Yield a rank's checks: each is the deepest formal row of its prefix, with a text of its own."""
+        table, primed_all = self.table, self._primed(Split.CHECK, rank)
+        coldest = self._is_first_file(Split.CHECK, rank, round_)
+        for index in range(count):
+            which, turn = divmod(index, self._per_rank(Split.CHECK))
+            path, shared_len, n = primed_all[which]
+            of, body_len = self.classes[path[0]], int(table.body_len[n])
+            number = (turn * len(self.classes) + of.number) * self._spec.dp_ranks + rank
+            finds_none = coldest and index == 0 and self._is_zero(of.number)
+            yield self._turns.row(
+                of,
+                path,
+                shared_len,
+                split=Split.CHECK,
+                rank=rank,
+                index=index,
+                round_=round_,
+                ordinal=self.numbering.check(number, round_),
+                group=self._turns.group_name(path),
+                body_len=body_len,
+                cached_len=0 if finds_none else of.cached_len(body_len, shared_len),
+                output_len=self._spec.splits.check.output_len,
+                passage_len=int(table.output_len[n]),
+            )
 
-    def _seed(self, primed: Primed, turn: int, index: int, rank: int, round_: int) -> RowPlan:
-        """Return a seed: the prefix and just enough behind it, or a prompt of the class's full length."""
-        seed, of = self._spec.splits.seed, self.classes[primed.path[0]]
-        full = seed is not None and seed.shape == "full"
-        prompt_len = (
-            of.prompt_len(int(self.table.body_len[primed.row])) if full else of.seed_len(primed.shared_len)
-        )
-        number = (turn * len(self.classes) + of.number) * self._spec.dp_ranks + rank
-        own = Segment(
-            stream=streams.row(Split.SEED, rank, index, round_),
-            ordinal=self.numbering.seed(number),
-            tokens=of.own_len(prompt_len - of.framing.tokens, primed.shared_len),
-            kind="own",
-        )
-        return RowPlan(
-            id=row_id(Split.SEED, rank, index, round_),
-            split=Split.SEED,
-            dp_rank=rank,
-            group=self.group_name(self.table.paths[primed.row]),
-            round=round_,
-            messages=self._messages(of, primed.path, primed.shared_len, own),
-            prompt_len=prompt_len,
-            shared_len=primed.shared_len,
-            cached_len=0,
-            output_len=1,
-            request_class=of.name or None,
-            passage_len=int(self.table.output_len[primed.row]),
-            task=of.number,
-            bound=of.bound,
-        )
+    def _seeds(self, rank: int, count: int) -> Iterator[RowPlan]:
+        """Yield a rank's seeds: a prefix and just enough behind it, or prompts of their class's full length.
 
-    def _messages(
-        self, of: RequestClass, path: Path, shared_len: int, own: Segment
-    ) -> tuple[MessagePlan, ...]:
-        """Return the messages of a single turn: the chain of prefixes, then the row's own part."""
-        left, segments = shared_len - of.offset, []
-        for depth, tokens in enumerate(of.chain, 2):
-            if left <= 0:
-                break
-            take = left if tokens is None else min(left, tokens)
-            segments.append(self._prefix(of, path[:depth], take))
-            left -= take
-        if not of.in_system:
-            return (MessagePlan(role="user", segments=(*segments, own)),)
-        return (
-            MessagePlan(role="system", segments=tuple(segments)),
-            MessagePlan(role="user", segments=(own,)),
-        )
-
-    def _prefix(self, of: RequestClass, path: Path, tokens: int) -> Segment:
-        key = (path, tokens)
-        if key not in self._prefixes:
-            self._prefixes[key] = self._make_prefix(of, path, tokens)
-        return self._prefixes[key]
-
-    def _make_prefix(self, of: RequestClass, path: Path, tokens: int) -> Segment:
-        groups = path[1:]
-        first = groups[0] * len(self.classes) + of.number
-        return Segment(
-            stream=streams.prefix(of.name, groups),
-            ordinal=self.numbering.branch(groups[-1] if len(groups) > 1 else first),
-            tokens=tokens,
-            kind="prefix",
-        )
-
-    def group_name(self, path: Path) -> str:
-        """Return the name of a prefix, as rows carry it: all, r03, g0007, or a chain of them."""
-        if path not in self._names:
-            self._names[path] = self._make_name(path)
-        return self._names[path]
-
-    def _make_name(self, path: Path) -> str:
-        of = self.classes[path[0]]
-        letters = {"all": "all", "rank": "r{:02d}", "group": "g{:04d}"}
-        names = [letters[level.shared_by].format(g) for level, g in zip(of.levels, path[1:], strict=False)]
-        return "/".join(([of.name] if of.name else []) + (names or ["none"]))
+        Seeds find what the seeds before them have left: other turns of their prefix, and its ancestors.
+        """
+        table, seed, primed_all = self.table, self._spec.splits.seed, self._primed(Split.SEED, rank)
+        held = Predictor(self._spec.cache, self._frame)
+        for index in range(count):
+            which, turn = divmod(index, self._per_rank(Split.SEED))
+            path, shared_len, n = primed_all[which]
+            of = self.classes[path[0]]
+            full = seed is not None and seed.shape == "full"
+            short_len = of.seed_len(shared_len) - of.framing.tokens
+            number = (turn * len(self.classes) + of.number) * self._spec.dp_ranks + rank
+            row = self._turns.row(
+                of,
+                path,
+                shared_len,
+                split=Split.SEED,
+                rank=rank,
+                index=index,
+                round_=0,
+                ordinal=self.numbering.seed(number),
+                group=self._turns.group_name(table.paths[table.path[n]]),
+                body_len=int(table.body_len[n]) if full else short_len,
+                cached_len=0,
+                output_len=1,
+                passage_len=int(table.output_len[n]),
+            )
+            found = held.send(row)
+            yield replace(row, cached_len=found) if found else row

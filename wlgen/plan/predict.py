@@ -2,6 +2,10 @@
 
 Streams are replaced by made-up ids: each begins with one of its own and goes on alike, so that two rows
 share a run of ids exactly where their texts will, however many streams there are.
+
+A row's own part is in no other row, so under a rule that keeps whole pages wherever they end, its first two
+tokens stand for all of it: what the row finds is the same, and the cache holds the shared prefixes alone. Of
+100,000 rows of 2048 tokens over 1000 prefixes of 1024 it holds 1000 prefixes, and not 100,000 own parts.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ class Predictor:
 
     def __init__(self, rule: CacheRule, frame: Callable[[tuple[str, ...]], Framing]) -> None:
         self._cache = new_cache(rule)
+        self._hybrid = rule.hybrid
         self._frame = frame
         self._starts: dict[Coordinates, int] = {}
 
@@ -49,14 +54,17 @@ class Predictor:
 
     def _ids(self, row: RowPlan) -> Ids:
         head, *gaps = self._frame(tuple(m.role for m in row.messages)).ids
-        ids = np.full(row.prompt_len, INNER, dtype=np.uint32)
+        last, length = row.messages[-1].segments[-1], row.prompt_len
+        if last.kind == "own" and not self._hybrid:
+            length -= max(0, last.tokens + len(gaps[-1]) - 2)
+        ids = np.full(length, INNER, dtype=np.uint32)
         at = len(head)
         ids[:at] = head
         for message, gap in zip(row.messages, gaps, strict=True):
             for segment in message.segments:
                 ids[at] = self._first(segment.stream)
                 at += segment.tokens
-            ids[at : at + len(gap)] = gap
+            ids[at : at + len(gap)] = gap[: max(0, length - at)]
             at += len(gap)
         return ids
 

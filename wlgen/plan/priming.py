@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from wlgen.plan.request_class import RequestClass
-from wlgen.plan.table import Node, Path, Table
+from wlgen.plan.table import Column, Node, Path, Table
 
 
 class Primed(NamedTuple):
@@ -21,12 +23,12 @@ def proved(table: Table, rank: int, _classes: tuple[RequestClass, ...]) -> list[
 
     Of two prefixes whose rows leave them above the prefixes' own tokens, one check proves both.
     """
-    leaves: dict[Path, Primed] = {}
-    for n in _in_order(table, rank):
-        _deepen(leaves, table.paths[n], Primed(table.paths[n], int(table.shared_len[n]), n))
+    rows = _in_order(table, rank)
     found: dict[tuple[int, Node], Primed] = {}
-    for path, primed in leaves.items():
-        found.setdefault((path[0], table.nodes[primed.row]), primed)
+    for n in rows[_deepest(table.path[rows], table.shared_len[rows])].tolist():
+        path = table.paths[table.path[n]]
+        node = table.nodes[table.node[n]]
+        found.setdefault((path[0], node), Primed(path, int(table.shared_len[n]), n))
     return list(found.values())
 
 
@@ -37,31 +39,35 @@ def seeded(table: Table, rank: int, classes: tuple[RequestClass, ...]) -> list[P
     of its own under a rule that keeps state only where a prompt ends, and so has each system message, which
     ends in framing.
     """
-    ends: dict[Node, Primed] = {}
-    longest: dict[Path, Primed] = {}
-    for n in _in_order(table, rank):
-        end, shared_len = table.nodes[n]
-        if end:
-            ends.setdefault((end, shared_len), Primed(end, shared_len, n))
-            _deepen(longest, end, Primed(end, shared_len, n))
+    rows = _in_order(table, rank)
+    firsts = rows[np.sort(np.unique(table.node[rows], return_index=True)[1])].tolist()
+    of_rows = ((n, *table.nodes[table.node[n]]) for n in firsts)
+    ends = [Primed(end, shared_len, n) for n, end, shared_len in of_rows if end]
     if classes[0].rule.hybrid:
-        return list(ends.values())
+        return ends
+    longest: dict[Path, Primed] = {}
+    for primed in ends:
+        if longest.setdefault(primed.path, primed).shared_len < primed.shared_len:
+            longest[primed.path] = primed
     covered = {end[:depth] for end in longest for depth in range(1, len(end))}
     whole = {end for end in longest if classes[end[0]].in_system}
     return [primed for end, primed in longest.items() if end not in covered | whole] + [
-        primed for (end, _), primed in ends.items() if end in whole
+        primed for primed in ends if primed.path in whole
     ]
 
 
-def _in_order(table: Table, rank: int) -> list[int]:
+def _in_order(table: Table, rank: int) -> Column:
     """Return a rank's rows in the order of generation, so that growth only adds prefixes.
 
     A rank without rows is made ready for the rows of rank 0.
     """
-    return sorted(table.orders[rank] or table.orders[0], key=table.place.__getitem__)
+    order = table.orders[rank]
+    return np.sort(order if len(order) else table.orders[0])
 
 
-def _deepen(held: dict[Path, Primed], path: Path, primed: Primed) -> None:
-    """Keep the first of a path's deepest rows."""
-    if path not in held or held[path].shared_len < primed.shared_len:
-        held[path] = primed
+def _deepest(path: Column, shared_len: Column) -> Column:
+    """Return the place of the first of the deepest rows of each path, by the first row of each path."""
+    by_depth = np.lexsort((-shared_len, path))
+    _, starts = np.unique(path[by_depth], return_index=True)
+    _, firsts = np.unique(path, return_index=True)
+    return by_depth[starts][np.argsort(firsts)]

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from wlgen.encodings import Encoding, Framing
 from wlgen.errors import WlgenError
 from wlgen.plan import refusals
 from wlgen.plan.drawn import Population
 from wlgen.plan.request_class import RequestClass, chain_of
 from wlgen.plan.rows import Plan
+from wlgen.plan.table import Column
 from wlgen.plan.traced import TraceRows
 from wlgen.spec.lengths import longest
 from wlgen.spec.model import Requests, Spec
 from wlgen.workload.manifest import Promises
 
+Ratios = NDArray[np.float64]
 Frame = Callable[[tuple[str, ...]], Framing]
 
 
@@ -40,23 +45,31 @@ def _raise(failures: list[WlgenError]) -> None:
 
 def _promises(spec: Spec, population: Population) -> Promises:
     """Return the three promises of the formal rows, as ratios of prompt_len."""
-    cached = prompt = 0
-    least, asked = 1.0, 0.0
-    for number, prompt_len, cached_len in population.reuse():
-        cached, prompt = cached + cached_len, prompt + prompt_len
-        least = min(least, cached_len / prompt_len)
-        asked += _configured(spec.requests[number], prompt_len) * prompt_len
+    which, prompt_len, cached_len = population.reuse()
+    whole = int(prompt_len.sum())
     first = spec.requests[0].cached
-    alike = len(spec.requests) == 1 and (first.min_ratio or first.aggregate) is not None
-    configured = _configured(spec.requests[0], 1) if alike else asked / prompt
-    return Promises(configured=configured, aggregate=cached / prompt, per_request_min=least)
+    if len(spec.requests) == 1 and (first.min_ratio or first.aggregate) is not None:
+        configured = float(_configured(spec.requests[0], prompt_len[:1])[0])
+    else:
+        asked = np.zeros(len(which))
+        for number, requests in enumerate(spec.requests):
+            mine = which == number
+            asked[mine] = _configured(requests, prompt_len[mine]) * prompt_len[mine]
+        configured = float(np.cumsum(asked)[-1]) / whole  # row after row, as every machine rounds alike
+    return Promises(
+        configured=configured,
+        aggregate=int(cached_len.sum()) / whole,
+        per_request_min=float((cached_len / prompt_len).min()),
+    )
 
 
-def _configured(requests: Requests, prompt_len: int) -> float:
-    """Return the bound that a class names, as a ratio of prompt_len."""
+def _configured(requests: Requests, prompt_len: Column) -> Ratios:
+    """Return the bound that a class names, as a ratio of each prompt_len."""
     cached = requests.cached
     ratio = cached.min_ratio if cached.min_ratio is not None else cached.aggregate
-    return float(ratio) if ratio is not None else (cached.tokens or cached.max_tokens or 0) / prompt_len
+    if ratio is not None:
+        return np.full(len(prompt_len), float(ratio))
+    return (cached.tokens or cached.max_tokens or 0) / prompt_len
 
 
 def _class(spec: Spec, number: int, frame: Frame, least_own: Callable[[int, int], int]) -> RequestClass:

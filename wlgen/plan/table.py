@@ -6,10 +6,11 @@ Row n is the same whatever the number of rows: growing `formal` adds rows and ch
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +29,32 @@ Node: TypeAlias = tuple[Path, int]
 """Where rows leave what they share: the prefix down to the level they leave, and their shared_len."""
 
 
+PART = 4096  # rows whose integers are Python's at once: lists of them all would take 3 GB for 10**7 rows
+
+
+class Entry(NamedTuple):
+    """The integers of one formal row, the row n of the table."""
+
+    n: int
+    rank: int
+    place: int
+    request_class: int
+    path: int
+    number: int
+    body_len: int
+    output_len: int
+    shared_len: int
+    cached_len: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Columns of shape (rows,), one entry a formal row, in the order of generation.
 
-    place: the row's index on its rank. number: its place among the rows of its node. session, turn: of a
-    conversation; turn is 0 elsewhere. orders: for each rank, its rows in the order of the file.
+    place: the row's index on its rank. path, node: the places of its prefix and its node in `paths` and
+    `nodes`, which hold each of them once; `paths` is sorted. number: the row's place among the rows of its
+    node. session, turn: of a conversation; turn is 0 elsewhere. orders: for each rank, its rows in the order
+    of the file.
     """
 
     rank: Column
@@ -45,10 +66,19 @@ class Table:
     cached_len: Column
     session: Column
     turn: Column
-    number: list[int]
+    path: Column
+    node: Column
+    number: Column
     paths: list[Path]
     nodes: list[Node]
-    orders: list[list[int]]
+    orders: list[Column]
+
+    def entries(self, rows: Column) -> Iterator[Entry]:
+        """Yield the integers of some rows, in the order given."""
+        columns = [getattr(self, name) for name in Entry._fields[1:]]
+        for start in range(0, len(rows), PART):
+            part = rows[start : start + PART]
+            yield from map(Entry, part.tolist(), *(column[part].tolist() for column in columns))
 
 
 def tabulate(spec: Spec, classes: tuple[RequestClass, ...]) -> Table:
@@ -63,8 +93,8 @@ def tabulate(spec: Spec, classes: tuple[RequestClass, ...]) -> Table:
     nth = running(which)  # in its class, so that lists of lengths are taken in order
     body_len, output_len = (_lengths(spec, classes, which, nth, part) for part in ("body_len", "output_len"))
     shared_len, cached_len = _depths(classes, which, body_len, output_len, rank)
-    paths = [(int(c), *g[: len(classes[c].levels)]) for c, g in zip(which, groups.tolist(), strict=True)]
-    nodes = [node(classes[p[0]], p, s) for p, s in zip(paths, shared_len.tolist(), strict=True)]
+    path, paths = _paths(classes, which, groups)
+    ends, nodes = _nodes(classes, path, paths, shared_len)
     table = Table(
         rank=rank,
         place=place,
@@ -75,7 +105,9 @@ def tabulate(spec: Spec, classes: tuple[RequestClass, ...]) -> Table:
         cached_len=cached_len,
         session=unit,
         turn=turn,
-        number=_numbers(nodes) if session is None else unit.tolist(),
+        path=path,
+        node=ends,
+        number=running(ends) if session is None else unit,
         paths=paths,
         nodes=nodes,
         orders=[],
@@ -105,6 +137,35 @@ def node(of: RequestClass, path: Path, shared_len: int) -> Node:
             return (path[:depth], shared_len)
         left -= tokens
     return (path, shared_len)
+
+
+def _paths(
+    classes: tuple[RequestClass, ...], which: Column, groups: NDArray[np.int64]
+) -> tuple[Column, list[Path]]:
+    """Return each row's prefix as an index, and the sorted prefixes that the indexes mean.
+
+    A level behind the last of a row's class is group 0 in each of its rows, and tells no two of them apart.
+    """
+    numbers = which
+    for level in groups.T:
+        keys = numbers * (int(level.max(initial=0)) + 1) + level
+        numbers = np.unique(keys, return_inverse=True)[1]
+    _, firsts, path = np.unique(numbers, return_index=True, return_inverse=True)
+    pairs = zip(which[firsts].tolist(), groups[firsts].tolist(), strict=True)
+    return path, [(c, *of_row[: len(classes[c].levels)]) for c, of_row in pairs]
+
+
+def _nodes(
+    classes: tuple[RequestClass, ...], path: Column, paths: list[Path], shared_len: Column
+) -> tuple[Column, list[Node]]:
+    """Return where each row leaves what it shares, as an index, and the nodes that the indexes mean."""
+    span = int(shared_len.max(initial=0)) + 1
+    pairs, of_pair = np.unique(path * span + shared_len, return_inverse=True)
+    numbers: dict[Node, int] = {}
+    of_path = (divmod(pair, span) for pair in pairs.tolist())
+    found = (node(classes[paths[p][0]], paths[p], length) for p, length in of_path)
+    by_pair = np.array([numbers.setdefault(each, len(numbers)) for each in found], dtype=np.int64)
+    return by_pair[of_pair], list(numbers)
 
 
 def _classes(spec: Spec, unit: Column) -> Column:
@@ -219,28 +280,17 @@ def spread(
     return shared
 
 
-def _numbers(keys: list[Any]) -> list[int]:
-    """Return for each entry how many before it have the same key."""
-    seen: defaultdict[Any, int] = defaultdict(int)
-    numbers = []
-    for key in keys:
-        numbers.append(seen[key])
-        seen[key] += 1
-    return numbers
-
-
-def _order(spec: Spec, table: Table, rank: int) -> list[int]:
+def _order(spec: Spec, table: Table, rank: int) -> Column:
     """Return a rank's rows in the order of its file."""
-    rows: list[int] = np.flatnonzero(table.rank == rank).tolist()
+    rows = np.flatnonzero(table.rank == rank)
     if spec.requests[0].session:
-        rows.sort(key=lambda n: (table.turn[n], table.place[n]))
+        rows = rows[np.lexsort((table.place[rows], table.turn[rows]))]
     if spec.order == "shuffled":
-        return [rows[i] for i in permutation(streams.order(spec.random_seed, rank), len(rows)).tolist()]
+        return rows[permutation(streams.order(spec.random_seed, rank), len(rows))]
     if spec.order == "group":
-        rows.sort(key=lambda n: table.paths[n])
-    elif spec.order == "interleaved":
-        within = dict(zip(rows, _numbers([table.paths[n] for n in rows]), strict=True))
-        rows.sort(key=lambda n: (within[n], table.paths[n]))
-    elif spec.order == "short_to_long":
-        rows.sort(key=lambda n: table.body_len[n])
+        return rows[np.argsort(table.path[rows], kind="stable")]
+    if spec.order == "interleaved":
+        return rows[np.lexsort((table.path[rows], running(table.path[rows])))]
+    if spec.order == "short_to_long":
+        return rows[np.argsort(table.body_len[rows], kind="stable")]
     return rows
