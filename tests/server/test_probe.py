@@ -134,10 +134,18 @@ def test_the_command_prints_a_block_that_a_spec_takes_and_the_evidence():
         text = CliRunner().invoke(app, ["probe", "--url", running.url])
         found = orjson.loads(CliRunner().invoke(app, ["probe", "--url", running.url, "--json"]).output)
     assert text.exit_code == 0
-    assert "cache: {engine: vllm, page_size: 64, hit_quantum: 64, speculative: false}" in text.output
+    block = {
+        "engine": "vllm",
+        "page_size": 64,
+        "hit_quantum": 64,
+        "speculative": False,
+        "sliding_window": 128,
+    }
+    written = "engine: vllm, page_size: 64, hit_quantum: 64, speculative: false, sliding_window: 128"
+    assert f"cache: {{{written}}}" in text.output
     assert "evidence" in text.output
     assert "keep `seed: {shape: short}`" in text.output
-    assert found["cache"] == {"engine": "vllm", "page_size": 64, "hit_quantum": 64, "speculative": False}
+    assert found["cache"] == block
     assert {"prompt_tokens", "shared_tokens", "cached_tokens"} == set(found["observations"][0])
 
 
@@ -150,6 +158,34 @@ def test_a_window_wider_than_six_quanta_is_seen():
     assert any("shape: short" in fact for fact in found.facts)
     assert short.kept_late is False
     assert any("a window of more than 350 tokens: raise --longest" in line for line in short.unknown)
+
+
+@pytest.mark.parametrize(
+    ("page_size", "quantum", "speculative", "window", "named"),
+    [
+        (16, 16, False, 128, 128),
+        (16, 16, False, 1024, 1024),
+        (16, 16, True, 1024, 1024),
+        (128, 128, False, 4096, 4096),
+        (16, 256, False, 1024, 1024),
+        (64, 64, False, 64, 64),
+        (16, 256, False, 128, 0),  # hits come in steps of 256, so a window of 128 is as good as none
+    ],
+)
+def test_the_window_of_a_model_is_named_with_its_size(page_size, quantum, speculative, window, named):
+    served = rule("vllm", page_size, quantum, speculative=speculative, sliding_window=window)
+    with rehearsal(rule=served) as running:
+        found = probed(running)
+    assert found.rules[0].sliding_window == named
+    assert any(fact.startswith("window: ") for fact in found.facts)
+    assert not found.unknown
+
+
+def test_a_window_that_no_model_is_known_to_have_is_said_and_not_named():
+    with rehearsal(rule=rule("vllm", 16, sliding_window=1000)) as running:
+        found = probed(running)
+    assert found.rules[0].sliding_window == 0
+    assert any("window: there is one, but none of 32, 64" in line for line in found.unknown)
 
 
 def test_rules_that_fit_are_told_apart_by_a_prompt_or_named():

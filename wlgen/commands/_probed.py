@@ -21,6 +21,7 @@ def cache_block(found: Probed) -> dict[str, object] | None:
         "page_size": rule.page_size,
         "hit_quantum": rule.hit_quantum,
         "speculative": rule.speculative,
+        **({"sliding_window": rule.sliding_window} if rule.sliding_window else {}),
     }
 
 
@@ -59,4 +60,5 @@ def probed_text(found: Probed) -> str:
 
 def _rule_words(rule: CacheRule) -> str:
     sizes = f"page_size {rule.page_size}, hit_quantum {rule.hit_quantum}"
-    return f"{rule.name}: {sizes}{', speculative' if rule.speculative else ''}"
+    window = f", sliding_window {rule.sliding_window}" if rule.sliding_window else ""
+    return f"{rule.name}: {sizes}{window}{', speculative' if rule.speculative else ''}"

@@ -23,11 +23,13 @@ from wlgen.server.door import KEY_VARIABLE
 from wlgen.server.pair import check_roles, open_server
 from wlgen.server.preflight import IMPOSSIBLE_RANK, choose_model
 from wlgen.server.replies import Reply, RequestError
+from wlgen.server.window import SIBLINGS, Family, edges, fitting_windows, telling_size, with_window
 from wlgen.simulate.fitting import fitting_rules
 from wlgen.simulate.infer import Observation
 from wlgen.simulate.telling import telling
 
 FIRST_LEN = 600
+SOME_WINDOW = 1  # stands in a rule for a window whose size is still to be found
 WINDOW_LEN = 12_000  # tokens: longer than two windows of 4,096, the widest that models have
 _MOST_TELLING = 8  # prompts sent to tell rules apart
 GROWTH = 4
@@ -119,6 +121,7 @@ class _Probe:
         self._calls = self._random.randrange(_IDS)
         self._hit_len = 0  # a prompt this long is found again
         self._quantum = 0
+        self._families: list[Family] = []
 
     async def framing(self) -> None:
         """Count what the server puts around a user message, with thinking as it is and switched off."""
@@ -231,13 +234,15 @@ class _Probe:
         if long < WINDOW_LEN:
             self.found.unknown.append(f"a window of more than {long // 2} tokens: raise --longest")
 
-    async def _siblings_of(self, size: int, shared: int) -> list[int]:
+    async def _siblings_of(self, size: int, shared: int) -> tuple[int, ...]:
         """Return what three siblings in turn find of a full-length prompt; observes the last."""
         prefix = self._fresh(shared)
         await self._ask(prefix + self._fresh(size - shared))
-        replies = [await self._sibling(prefix, size) for _ in range(3)]
+        replies = [await self._sibling(prefix, size) for _ in range(SIBLINGS)]
         self._observe(size, shared, replies[-1])
-        return [self._cached(reply) for reply in replies]
+        hits = tuple(self._cached(reply) for reply in replies)
+        self._families.append(Family(size, shared, hits))
+        return hits
 
     async def rules(self) -> None:
         """Name the rules that explain what was seen, after sending the prompts that tell them apart."""
@@ -246,7 +251,8 @@ class _Probe:
         if found.page_size is None:
             found.unknown.append("page size: the server does not say; hits show only the quantum")
         for _ in range(_MOST_TELLING):
-            found.rules = fitting_rules(found.observations, found.engine, found.page_size)
+            window = SOME_WINDOW if found.kept_late else 0
+            found.rules = fitting_rules(found.observations, found.engine, found.page_size, window=window)
             told = telling(found.rules, self._longest)
             if told is None:
                 break
@@ -255,9 +261,36 @@ class _Probe:
             if found.observations:
                 found.unknown.append("rule: no page, quantum and speculation explains every observation")
             return
+        if found.rules[0].sliding_window == SOME_WINDOW:
+            await self._window()
         if left := telling(found.rules):
             asked = f"a prompt of {left.prompt_len} tokens sent twice tells them apart"
             found.unknown.append(f"rule: {len(found.rules)} fit; {asked}; raise --longest")
+
+    async def _window(self) -> None:
+        """Name the window of a model whose first sibling falls short, by families of other lengths."""
+        found, rule = self.found, self.found.rules[0]
+        windows = fitting_windows(rule, self._families)
+        while told := telling_size(rule, windows, self._longest):
+            await self._siblings_of(*told)
+            windows = fitting_windows(rule, self._families)
+        if len(windows) == 1:
+            for family in edges(rule, windows[0], self._longest):
+                await self._siblings_of(*family)
+            windows = fitting_windows(rule, self._families)
+        narrow = bool(windows) and windows[-1] <= rule.hit_quantum
+        if narrow or len(windows) == 1:
+            window = windows[0] and windows[-1]
+            many = f"at most {rule.hit_quantum} tokens, a step of its hits" if narrow else f"{window} tokens"
+            found.facts.append(f"window: {many}")
+            found.rules = [with_window(each, window) for each in found.rules]
+            return
+        if windows:
+            alike = ", ".join(map(str, windows))
+            found.unknown.append(f"window: {alike} tokens look alike; raise --longest")
+        else:
+            found.unknown.append("window: there is one, but none of 32, 64, ... 8192 tokens explains it")
+        found.rules = fitting_rules(found.observations, found.engine, found.page_size)
 
     async def _sibling(self, prefix: Sequence[int], size: int) -> Reply:
         return await self._ask([*prefix, *self._fresh(size - len(prefix))])

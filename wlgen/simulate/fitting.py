@@ -11,10 +11,13 @@ from wlgen.simulate.infer import Observation, infer
 MOST_USUAL = 1 << 14
 
 
-def fitting_rules(seen: Sequence[Observation], engine: str, page_size: int | None) -> list[CacheRule]:
+def fitting_rules(
+    seen: Sequence[Observation], engine: str, page_size: int | None, *, window: int = 0
+) -> list[CacheRule]:
     """Return the engine's rules that explain all observations: named ones first, then usual and small quanta.
 
-    page_size: what the server says, None to take the quantum for it. Empty where nothing explains them all.
+    page_size: what the server says, None to take the quantum for it. window: the sliding window of rules by
+    numbers; figures depend on whether there is one, not on its size. Empty where nothing explains them all.
     """
     cached = max((o.cached_len for o in seen), default=0)
     named = [
@@ -26,13 +29,18 @@ def fitting_rules(seen: Sequence[Observation], engine: str, page_size: int | Non
     quanta = [q for q in range(page_size or 1, cached + 1, page_size or 1) if cached % q == 0]
     usual = sorted(quanta, key=lambda q: (q & (q - 1) != 0 or q > MOST_USUAL, q))
     fitting = [rule for rule in named if _explains(rule, seen)]
-    return [*fitting, *(rule for rule in _by_numbers(engine, usual, page_size) if _explains(rule, seen))]
+    return [
+        *fitting,
+        *(rule for rule in _by_numbers(engine, usual, page_size, window) if _explains(rule, seen)),
+    ]
 
 
-def _by_numbers(engine: str, quanta: Sequence[int], page_size: int | None) -> Iterator[CacheRule]:
+def _by_numbers(
+    engine: str, quanta: Sequence[int], page_size: int | None, window: int
+) -> Iterator[CacheRule]:
     for quantum in quanta:
         for speculative in (False, True):
-            sizes = {"page_size": page_size or quantum, "hit_quantum": quantum}
+            sizes = {"page_size": page_size or quantum, "hit_quantum": quantum, "sliding_window": window}
             yield cache_rule(RuleNumbers(name=engine, engine=engine, speculative=speculative, **sizes))
 
 
