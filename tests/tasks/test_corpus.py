@@ -198,7 +198,9 @@ def test_a_text_of_such_characters_keeps_them_and_words_end_what_cannot_be_cut()
 def test_two_lengths_of_a_stream_that_cannot_be_cut_at_both_are_refused():
     """Rows of both would share fewer tokens than planned, and nothing but this would say so."""
     task = corpus_of(load_encoding(sets.spec_of()), TEXTS["chinese"])
-    with pytest.raises(WlgenError, match=r"cut behind 150(, \d+)+ tokens, found one inside a character"):
+    with pytest.raises(
+        WlgenError, match=r"cut behind 150(, \d+)+ tokens, found a character of several tokens at the cut"
+    ):
         [task.shared(("prefix", 0), tokens) for tokens in range(150, 160)]
 
 

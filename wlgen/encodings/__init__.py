@@ -31,9 +31,9 @@ Render: TypeAlias = Callable[[Sequence[Message]], str]
 class Framing:
     """What the server puts around the bodies of a conversation.
 
-    texts, ids: one gap more than there are messages; gap i stands before message i, the last one ends the
-    prompt. For a single user message they are the head and the tail. A token that holds text of a gap and of
-    a body, or that another body would change, is the body's: texts[0] may be "[INST] ", and ids[0] "[INST]".
+    texts, ids: the gaps. Gap i stands before message i, and one more gap ends the prompt; a single user
+    message has two, the head and the tail. A token that holds text of a gap and of a body, or that another
+    body would change, counts as the body's: texts[0] may be "[INST] " where ids[0] is "[INST]" alone.
     """
 
     texts: tuple[str, ...]
@@ -41,7 +41,7 @@ class Framing:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all gaps: prompt_len minus body_len."""
+        """The tokens of all gaps: prompt_len minus body_len."""
         return sum(map(len, self.ids))
 
 
@@ -50,7 +50,7 @@ class Encoding:
     """A tokenizer, its file's sha256, and how the server renders messages.
 
     render: messages -> the text the server encodes (special tokens as text, none added afterwards).
-    frame: roles -> the gaps around their contents; raises WlgenError where a template has no fixed gaps.
+    frame: roles -> the gaps around their contents; WlgenError if the template has no fixed gaps.
     chat: False for `raw`, whose text goes to a completions endpoint.
     server_kwargs: `chat_template_kwargs` that every request must carry for this framing to hold.
     """
@@ -69,7 +69,7 @@ class Encoding:
         return ids
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
-        """Return the server's ids for a whole conversation: the reference for every promise."""
+        """Return the server's ids for a whole conversation, with which every promise is compared."""
         return self.encode(self.render(messages))
 
     def proof(self) -> dict[str, object]:

@@ -1,9 +1,9 @@
-"""The framing of a chat, found by rendering marked bodies and proved on many others.
+"""The framing of a chat: found by rendering marked bodies, and proved on many other bodies.
 
     gap 0 | body 0 | gap 1 | body 1 | ... | last gap
 
-A token at a seam may hold text of both sides: "[INST] " + "Word" is "[INST]", "▁Word". The ids of a gap are
-those that no body changes; the tokens left between two gaps are the body's.
+A token at a seam may hold text of both sides: "[INST] " + "Word" is "[INST]", "▁Word". A gap's ids are the
+tokens that no body changes; the tokens between two gaps are the body's.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 VOCABULARY_PROBES = 256
 
-# Bodies begin with a letter, a digit or an ideograph. Among these are the cases that tell a token of the gap
-# from one that a body changes: "### User:" keeps its ":" before a word but not before a quotation mark, the
-# "\n" of a tail stays alone after a word but joins a full stop (".\n").
+# Bodies begin with a letter, a digit or an ideograph. Some of these change a token of a gap: the ":" of
+# "### User:" stays alone before a word but not before a quotation mark, and the "\n" of a tail stays alone
+# after a word but joins a full stop (".\n").
 PROBES = (
     "The river",
     "the quiet garden near the old bridge.",
@@ -50,9 +50,9 @@ LONG = "The quiet farmer painted the old bridge. " * 25_000 + "The end."  # find
 def find_framing(render: Render, tokenizer: Tokenizer, roles: Sequence[str], *, place: str) -> Framing:
     """Return the gaps around the contents of a conversation with these roles.
 
-    Proved for bodies as messages have them: no white space at either end, no special token inside, the first
-    character a letter, a digit or an ideograph. WlgenError says why there are no fixed gaps: a text that is
-    left out, changed, repeated or moved, or whose surroundings depend on it.
+    The gaps are proved for bodies such as messages have: no white space at either end, no special token
+    inside, and a letter, a digit or an ideograph first. WlgenError says why there are no fixed gaps: the
+    template leaves out, changes, repeats or moves a body, or writes other text around another body.
     """
     texts = _gap_texts(render, roles, place)
     _prove_texts(render, roles, texts, place)
@@ -60,7 +60,7 @@ def find_framing(render: Render, tokenizer: Tokenizer, roles: Sequence[str], *, 
 
 
 def marked_bodies(roles: Sequence[str]) -> list[str]:
-    """Return bodies of which none is found in another."""
+    """Return a body for each role; no body holds another one."""
     return [f"Message number {number} stands here." for number in range(1, len(roles) + 1)]
 
 
@@ -114,10 +114,10 @@ def _prove_texts(render: Render, roles: Sequence[str], gaps: Sequence[str], plac
 def _gap_ids(
     tokenizer: Tokenizer, roles: Sequence[str], gaps: Sequence[str], place: str
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the ids of each gap: tokens that no body beside it changes, whatever the other bodies are."""
+    """Return the ids of each gap: the tokens that stay the same whatever the bodies are."""
     probes = [*PROBES, *vocabulary_probes(tokenizer)]
     conversations = [marked_bodies(roles)]
-    if len(roles) > 1:  # a full stop at a body's end may hide that its last word joins the next body
+    if len(roles) > 1:  # a body's full stop may hide that its last word merges with the next body
         conversations += [[NEIGHBOURS[(n + k) % len(NEIGHBOURS)] for n in range(len(roles))] for k in (0, 1)]
     found = [
         _kept_ids(tokenizer, roles, gaps, bodies, probes=probes, place=place) for bodies in conversations
@@ -136,7 +136,7 @@ def _kept_ids(
     probes: list[str],
     place: str,
 ) -> tuple[tuple[int, ...], ...]:
-    """Put each probe into each message in turn; return the runs of tokens that stay."""
+    """Put each probe into each message in turn; return the tokens of each gap that stay the same."""
     ids = tokenizer.encode(_joined(gaps, bodies), add_special_tokens=False).ids
     starts, stops = [0], []
     for number in range(len(roles)):
@@ -154,7 +154,7 @@ def _kept_ids(
 
 
 def _common(found: Sequence[list[int]]) -> int:
-    """Return how many tokens all begin with: as many as the first and last in lexical order."""
+    """Return how many first tokens all lists share: as many as the lexically first and last list do."""
     first, last = min(found), max(found)
     return next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
 

@@ -1,4 +1,4 @@
-"""A tokenizer of a folder or of the hub, loaded as servers load it: by transformers."""
+"""A tokenizer from a folder or the hub, loaded as servers load it: by transformers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _OLDER = ("tokenizer.model", "vocab.json", "vocab.txt", "*.tiktoken")  # what tr
 def load_tokenizer(path: str, revision: str | None, *, place: str) -> tuple[Any, str]:
     """Return transformers' tokenizer and the sha256 of its tokenizer.json.
 
-    transformers may change what tokenizer.json says (LlamaTokenizer builds its own pre-tokenizer); servers
-    encode with the result, so that is the reference. Cutting and padding that the file asks for are off, as
-    in servers. WlgenError: no such folder or file, no hub, a broken file.
+    transformers may change what tokenizer.json says (LlamaTokenizer builds its own pre-tokenizer). Servers
+    encode with the changed tokenizer, and so does wlgen; truncation and padding are off, as in servers.
+    WlgenError: no such folder or file, no answer from the hub, a broken file.
     """
-    # The advice that no PyTorch is there is for people who run models.
+    # Without this, transformers prints that PyTorch is missing, which only matters to people who run models.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from transformers import AutoTokenizer  # noqa: PLC0415 (takes a second; other encodings do without)
 
@@ -38,7 +38,7 @@ def load_tokenizer(path: str, revision: str | None, *, place: str) -> tuple[Any,
         tokenizer = loaded.backend_tokenizer
     except Exception as failure:  # tokenizers raises bare Exception for a broken file
         expected = "a tokenizer that transformers can load"
-        remedy = "Copy the tokenizer files of the served model again; own code of a repository is not run."
+        remedy = "Copy the served model's tokenizer files again; wlgen does not run code of a repository."
         raise error(place, expected=expected, found=_first_line(failure), remedy=remedy) from failure
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -52,7 +52,7 @@ def _check_hub_id(path: str, revision: str | None, place: str) -> None:
         raise error(place, expected=expected, found=f"a file, {path}", remedy="Give the folder it stands in.")
     if not _HUB_ID.fullmatch(path):
         raise error(place, expected=expected, found=f"no such folder, {path}", remedy="Correct the path.")
-    # models/qwen beside other folders, or qwen alone: a mistyped folder must not become a download.
+    # models/qwen beside a folder models, or qwen alone: a mistyped folder must not become a download.
     if revision is None and folder.parent.is_dir():
         remedy = "Correct the path, or add `revision: main` to take it from the hub."
         raise error(place, expected=expected, found=f"no such folder, {path}", remedy=remedy)
@@ -103,13 +103,13 @@ def _hub_file(path: str, revision: str | None, place: str) -> Path:
 
 
 def _hub_answers(path: str, revision: str | None) -> bool:
-    """Return whether the hub answers at all. Ask once: a download asks six times within half a minute."""
+    """Return whether the hub answers. Asked once here, since a download asks six times in half a minute."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url  # noqa: PLC0415 (takes a second)
     from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
 
     try:
         get_hf_file_metadata(hf_hub_url(path, FILE, revision=revision), timeout=HUB_SECONDS)
-    except HfHubHTTPError:  # it answers: no such file, or not for you
+    except HfHubHTTPError:  # the hub answers that there is no such file, or that it is private
         return True
     except Exception:  # noqa: BLE001 (each version's HTTP client has errors of its own)
         return False

@@ -1,4 +1,4 @@
-"""What a chat template may not do: miss a variable, fail, differ between servers, or write today's date."""
+"""Errors of a chat template: it ignores a variable, fails, differs between servers or writes today's date."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Dicts: TypeAlias = list[dict[str, Any]]
 
 
 def check_kwargs(loaded: Any, template: str, kwargs: Mapping[str, Any], place: str) -> None:
-    """Refuse names that the template never reads: a mistyped one would frame, and ask for, something else."""
+    """Refuse names that the template never reads: a mistyped name would silently have no effect."""
     reserved = inspect.signature(loaded.apply_chat_template).parameters
     words = sorted(set(re.findall(r"[A-Za-z_]\w*", template)) - set(reserved))
     problems = [
@@ -49,16 +49,16 @@ def try_roles(render: Render, roles: Sequence[str], place: str) -> str:
 
 
 def check_parts(apply: Callable[[Dicts], str], roles: Sequence[str], marked: str, place: str) -> None:
-    """Refuse a template that writes a text and a list with that text differently.
+    """Refuse a template that writes a content given as text and as a list of one text part differently.
 
-    Where a template loops over the parts of a content, vLLM hands it a list even for a string, SGLang the
+    To a template that loops over a content's parts, vLLM hands a list even for a string, and SGLang the
     string (vLLM 0.32.0 renderers/chat_utils.py, SGLang 0.5.23 parser/jinja_template_utils.py).
     """
     bodies = marked_bodies(roles)
     parts = [[{"type": "text", "text": body}] for body in bodies]
     try:
         text = apply([{"role": r, "content": c} for r, c in zip(roles, parts, strict=True)])
-    except Exception:  # noqa: BLE001 (it takes strings only, and servers see that)
+    except Exception:  # noqa: BLE001 (the template takes strings only, and servers then send strings)
         return
     printed = re.search(r"type\W+text", text)  # the list itself, as Python or JSON writes it
     if text != marked and not printed and all(body in text for body in bodies):
@@ -67,7 +67,7 @@ def check_parts(apply: Callable[[Dicts], str], roles: Sequence[str], marked: str
 
 
 def check_date(render: Render, template: str, roles: Sequence[str], place: str) -> None:
-    """Refuse a template that writes another text on another day."""
+    """Refuse a template whose text depends on the day."""
     if "strftime_now" not in template:  # the only clock that transformers hands to templates
         return
     days = (datetime(2001, 2, 3, 4, 5, 6), datetime(2012, 11, 20, 21, 32, 43))  # noqa: DTZ001 (as now() gives)
@@ -90,7 +90,7 @@ def check_date(render: Render, template: str, roles: Sequence[str], place: str) 
 
 @contextmanager
 def _today(day: datetime) -> Iterator[None]:
-    """Let templates see another day. Their strftime_now asks the name `datetime` of transformers' module."""
+    """Let templates see another day: their strftime_now reads `datetime` in a module of transformers."""
     from transformers.utils import chat_template_utils as module  # noqa: PLC0415 (takes a second)
 
     class Fixed(datetime):

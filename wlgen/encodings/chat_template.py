@@ -36,7 +36,7 @@ class Options(Strict):
 
 
 def load(options: Options, *, place: str) -> Encoding:
-    """Return the encoding; WlgenError where the tokenizer or template cannot be had, or a kwarg is unknown.
+    """Return the encoding; WlgenError if the tokenizer or template cannot be loaded, or a kwarg is unknown.
 
     Its frame raises WlgenError for a template without fixed text around the messages.
     """

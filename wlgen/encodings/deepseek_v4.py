@@ -36,10 +36,10 @@ class Options(Strict):
 
 
 def load(options: Options, *, place: str) -> Encoding:
-    """Return the encoding; thinking needs the extra `thinking`, whose absence is a WlgenError.
+    """Return the encoding. WlgenError if a thinking mode is asked for without the extra `wlgen[thinking]`.
 
-    server_kwargs name the mode in full: vLLM thinks by default, SGLang does not, and a server may set another
-    default effort. Both take `thinking` and `reasoning_effort` as chat_template_kwargs (vLLM 0.32.0
+    server_kwargs always name the mode, since defaults differ: vLLM thinks, SGLang does not, and a server may
+    set another effort. Both read `thinking` and `reasoning_effort` from chat_template_kwargs (vLLM 0.32.0
     tokenizers/deepseek_v4.py, SGLang 0.5.23 entrypoints/openai/serving_chat.py).
     """
     tokenizer, sha256 = packaged_tokenizer()
@@ -57,7 +57,7 @@ def load(options: Options, *, place: str) -> Encoding:
     @cache
     def frame(roles: tuple[str, ...]) -> Framing:
         gaps = texts(roles)
-        # Special tokens stand at every seam, or the line break that ends the preamble: no body changes them.
+        # At each seam stands a special token, or the line break behind the preamble: no body changes them.
         ids = tuple(tuple(tokenizer.encode(gap, add_special_tokens=False).ids) for gap in gaps)
         return Framing(texts=gaps, ids=ids)
 
@@ -107,10 +107,10 @@ def _gap_texts(roles: Sequence[str], start: str, opening: str) -> tuple[str, ...
 
 
 def _check_roles(roles: Sequence[str], place: str) -> None:
-    """Refuse conversations that servers write differently, or whose texts run together.
+    """Refuse conversations that servers render differently, or whose texts run together.
 
-    SGLang joins two neighbours of one role by an empty line, which merges with a full stop; it moves later
-    system messages to the front, where vLLM leaves them; a last assistant message becomes the user's.
+    SGLang joins two neighbours of one role by an empty line, which merges with a full stop. It moves later
+    system messages to the front, and vLLM does not. A last assistant message becomes a user message.
     """
     turns = roles[1:] if roles[:1] == ("system",) else roles
     alternate = all({a, b} == {"user", "assistant"} for a, b in pairwise(turns))

@@ -24,8 +24,8 @@ class Options(Strict):
     """What a spec may say of raw prompts."""
 
     path: Annotated[str, Field(min_length=1)] | None = key(
-        "A folder with tokenizer.json, or a hub id. ~ and $VARIABLES are expanded. Left out, it is the "
-        "packaged tokenizer of DeepSeek V4.",
+        "A folder with tokenizer.json, or a hub id. ~ and $VARIABLES are expanded. Left out, the packaged "
+        "tokenizer of DeepSeek V4 is used.",
         example="/models/qwen3-8b",
         default=None,
     )
@@ -33,15 +33,15 @@ class Options(Strict):
         "The branch, tag or commit of a hub id. A folder has none.", example="main", default=None
     )
     add_special_tokens: bool = key(
-        "Whether the server puts the tokenizer's BOS or EOS around a prompt, as the completions endpoints of "
-        "vLLM (its field of this name) and SGLang do by default.",
+        "Whether the server puts the tokenizer's BOS or EOS around a prompt. The completions endpoints of "
+        "SGLang and of vLLM, which has a request field of this name, do so by default.",
         example="true",
         default=False,
     )
 
 
 def load(options: Options, *, place: str) -> Encoding:
-    """Return the encoding: of one user message, whose content is the prompt."""
+    """Return the encoding of prompts that are one user message, whose content is sent as it is."""
     if options.path is None:
         tokenizer, sha256 = packaged_tokenizer()
     else:
@@ -66,10 +66,10 @@ def load(options: Options, *, place: str) -> Encoding:
 
 
 def _special_texts(tokenizer: Tokenizer, place: str) -> tuple[str, str]:
-    """Return the text before and after a prompt that is encoded as what the post-processor adds.
+    """Return the texts to write around a prompt so that it is encoded as with the post-processor's tokens.
 
-    Some tokenizers write a space before a text's first word, but not behind a special token: "<s> The" is
-    then what "The" becomes.
+    Some tokenizers put a space before a text's first word, but not behind a special token: the prompt "The"
+    is then to be written "<s> The".
     """
     probes = [*PROBES, *vocabulary_probes(tokenizer)]
     wanted = [e.ids for e in tokenizer.encode_batch(probes, add_special_tokens=True)]

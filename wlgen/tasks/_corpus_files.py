@@ -1,4 +1,4 @@
-"""Read a corpus: the texts of files or of a hub's data set, through `datasets`, as far as they are needed."""
+"""Reads a corpus, from files or a data set of the hub, through `datasets`, until it has enough text."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import xxhash
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.registry import nearest
 
-MOST_CHARACTERS = 8_000_000  # read of a corpus: 2 million tokens of English, 5 million of Chinese
-_LARGE = 4 * MOST_CHARACTERS  # bytes from which a text file has too many characters, whatever they are
+MOST_CHARACTERS = 8_000_000  # that are read of a corpus: 2 million tokens of English, 5 million of Chinese
+_LARGE = 4 * MOST_CHARACTERS  # bytes: a UTF-8 file above this has more than MOST_CHARACTERS in any language
 _FORMATS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _PACKED = (".bz2", ".gz", ".xz", ".zst")  # datasets unpacks them
 _SHOWN = 60  # characters of a bad line in a message
@@ -30,7 +30,7 @@ _FirstBad: TypeAlias = Callable[[Path], "tuple[int, str] | None"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusSource:
-    """What was read: texts in order, none twice. cut: whether there was more than MOST_CHARACTERS."""
+    """The texts that were read, in order, none twice. cut: whether there was more than MOST_CHARACTERS."""
 
     texts: tuple[str, ...]
     cut: bool
@@ -46,9 +46,9 @@ class CorpusSource:
 
 
 class _Part(NamedTuple):
-    """A part of the corpus that `datasets` loads at once.
+    """A part of the corpus that `datasets` loads in one call.
 
-    place: what messages call it. batch: rows held at a time. joined: whether they are lines of one text.
+    place: what messages call it. batch: rows held at a time. joined: whether the rows are lines of one text.
     """
 
     arguments: dict[str, Any]
@@ -62,7 +62,7 @@ class _Part(NamedTuple):
 def read_files(patterns: Sequence[str], column: str, folder: Path, place: str) -> CorpusSource:
     """Read files of text, JSON lines or Parquet. Patterns are relative to `folder`; a text file is one text.
 
-    WlgenError: a pattern without a file, a file that cannot be read as what its name says, a wrong column.
+    WlgenError: a pattern matches no file, a file does not hold what its name says, or has no such column.
     """
     files = _matches(patterns, folder, place)
     with tempfile.TemporaryDirectory(prefix="wlgen-") as cache:
@@ -76,7 +76,7 @@ def read_files(patterns: Sequence[str], column: str, folder: Path, place: str) -
 def read_dataset(
     name: str, *, config: str | None, split: str, revision: str | None, column: str, place: str
 ) -> CorpusSource:
-    """Read a data set of the hub as it arrives; WlgenError where it cannot be had, or has no such column."""
+    """Read a data set of the hub as it arrives; WlgenError if it cannot be loaded or has no such column."""
     arguments = {"path": name, "name": config, "split": split, "revision": revision}
     source = _read([_Part(arguments, "hub", (), place)], column)
     if not source.texts:
@@ -85,7 +85,7 @@ def read_dataset(
 
 
 def _matches(patterns: Sequence[str], folder: Path, place: str) -> list[Path]:
-    """Return the files of all patterns, in their order, each once."""
+    """Return the files that the patterns match, in the order of the patterns, each file once."""
     files: dict[Path, Path] = {}
     problems = []
     for pattern in patterns:
@@ -107,7 +107,10 @@ def _matches(patterns: Sequence[str], folder: Path, place: str) -> list[Path]:
 
 
 def _file_parts(files: Sequence[Path], cache: str, place: str) -> Iterator[_Part]:
-    """Yield text files together, since each load takes a while; others alone, as columns may differ."""
+    """Yield the parts to load: text files together, since each load takes a while, and others one by one.
+
+    Files of other formats may differ in their columns.
+    """
 
     def key(item: tuple[int, Path]) -> tuple[str, int]:
         number, file = item
@@ -134,7 +137,7 @@ def _format(file: Path) -> str:
 
 
 def _read(parts: Iterator[_Part] | Sequence[_Part], column: str) -> CorpusSource:
-    """Take texts until there are MOST_CHARACTERS; the last one may be cut."""
+    """Take texts until they have MOST_CHARACTERS together; the last text may be cut."""
     texts: list[str] = []
     seen: set[bytes] = set()
     room = MOST_CHARACTERS
@@ -163,7 +166,7 @@ def _joined(lines: Iterator[str], room: int) -> Iterator[str]:
 
 
 def _values(part: _Part, column: str) -> Iterator[str]:
-    """Yield the texts of a part; WlgenError in the words of the file, not of the library that read it."""
+    """Yield the texts of a part; a WlgenError speaks of the file, not of the library that read it."""
     import datasets  # noqa: PLC0415 (takes a second; other tasks do without)
 
     rows = 0
@@ -179,14 +182,14 @@ def _values(part: _Part, column: str) -> Iterator[str]:
     except WlgenError:
         raise
     except StopIteration:
-        return  # a file of JSON lines without one
+        return  # a .jsonl file without a line
     except Exception as failure:  # datasets raises what its formats raise
         raise _unreadable(part, failure) from failure
 
 
 @contextmanager
 def _quiet(logging: Any) -> Iterator[None]:
-    """Keep datasets from logging what is raised, too."""
+    """Keep `datasets` from logging an error that it also raises."""
     level = logging.get_verbosity()
     logging.set_verbosity(logging.CRITICAL)
     try:
@@ -215,7 +218,7 @@ def _text(value: object, row: int, column: str, part: _Part) -> str:
 
 
 def _unreadable(part: _Part, failure: Exception) -> WlgenError:
-    """Return the error of a part: where a file's own content tells what is wrong, that."""
+    """Return the error of a part, with the first bad line of its file if a look into the file finds one."""
     expected, remedy, first_bad = _SAID[part.format]
     for file in part.files:
         if not os.access(file, os.R_OK):
@@ -249,7 +252,7 @@ def _bad_byte(file: Path) -> tuple[int, str] | None:
     return None
 
 
-# What was expected of a format, the remedy, and what finds the first thing wrong.
+# For each format: what was expected, the remedy, and the function that finds the first bad line.
 _SAID: dict[str, tuple[str, str, _FirstBad | None]] = {
     "hub": (
         "a data set of the hub",

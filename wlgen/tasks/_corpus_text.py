@@ -1,4 +1,4 @@
-"""Corpus text made safe to send and to cut, and its tokens as a circle that is encoded where it is read."""
+"""Corpus text made safe to send and to cut, and its tokens: a circle of blocks, encoded as rows need them."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from wlgen.workload.safe_text import Hygiene
 if TYPE_CHECKING:
     from tokenizers import Encoding as Encoded
 
-BLOCK = 16_384  # characters of a block, which is encoded where a row first needs it
-CONTEXT = 512  # characters on both sides that are encoded with a block, so that its ends are as inside a text
+BLOCK = 16_384  # characters of a block, which is encoded when a row first needs it
+CONTEXT = 512  # characters on each side that are encoded with a block, so that its end tokens are right
 BATCH = 16  # blocks that are encoded together
 MOST_RUN = 200  # the longest word or run of white space that is kept, so that CONTEXT reaches beyond it
-FEW = 20  # characters of several tokens are left out where they are fewer than one in 20
+FEW = 20  # characters of several tokens are left out if they are fewer than one in 20
 
 _LINE_END = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _LONG = re.compile(rf"(\w{{{MOST_RUN}}})(?=\w)|([^\w\s]{{{MOST_RUN}}})(?=[^\w\s])")
-# White space that a tokenizer may merge with the space of the word that follows a cut.
+# White space that a tokenizer may merge with the space of a word behind it, where a text is cut.
 _SPACE = re.compile(r"(?<=\S)(?: (?![A-Za-z\s])|[^\S ]\s*| \s+)(?=\S)")
 _CUT = re.compile(r"[^\W_](?=\s)|[^\W_](?=[^\w\s'’])")  # noqa: RUF001 (an apostrophe as texts have it)
 _HAN = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
-# Two ideographs that no vocabulary has: equal ids are those of an unknown character.
+# Two ideographs that no vocabulary has. If both get the same ids, these are the ids of an unknown character.
 _RARE = ("\U00020001", "\U0002a6d6")
 
 Ends: TypeAlias = NDArray[np.int64]
 
 
 class Follow(NamedTuple):
-    """What stands behind a cut, and the ids that it keeps there."""
+    """The text that stands beside a cut, and its ids, which the cut must not change."""
 
     text: str
     ids: list[int]
@@ -48,13 +48,13 @@ class Follow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """A run of tokens: ids and ends, shape (tokens,); a token's text ends at that character."""
+    """A run of tokens: ids and ends, shape (tokens,). Token i's text ends before character ends[i]."""
 
     ids: Ids
     ends: Ends
 
     def moved(self, characters: int) -> Tokens:
-        """Return the run with its ends moved."""
+        """Return the run with `characters` added to each end."""
         return Tokens(ids=self.ids, ends=self.ends + characters)
 
     def until(self, end: int) -> Tokens:
@@ -64,7 +64,7 @@ class Tokens:
 
 
 class Circle:
-    """A text without end: behind its last character stands its first. Positions count on around it."""
+    """A text without end: behind its last character stands its first, one position further."""
 
     def __init__(self, text: str, encoding: Encoding) -> None:
         self.characters = len(text)
@@ -83,12 +83,12 @@ class Circle:
         return self._text[start:] + self._text * (laps - 1) + self._text[:end]
 
     def after(self, position: int, count: int) -> Tokens:
-        """Return the first `count` tokens that end behind `position`, or those of about one lap."""
+        """Return the first `count` tokens that end behind `position`, or fewer: at most about one lap."""
         number = self._block_at(position)
         parts: list[Tokens] = []
         missing, last = count, number + self._count
         while missing > 0 and number <= last:
-            # A token has about four characters. Where that encodes a block too many, another row will use it.
+            # A token has about four characters. A block encoded too many is one that another row will use.
             wanted = range(number, number + min(BATCH, 1 + missing * 4 // BLOCK))
             self._encode(wanted)
             for part in map(self._block, wanted):
@@ -101,7 +101,7 @@ class Circle:
         )
 
     def count_tokens(self) -> int:
-        """Return the tokens of the whole circle; encodes what is not encoded yet."""
+        """Return the number of tokens of the whole circle, and encode what is not encoded yet."""
         for start in range(0, self._count, BATCH):
             self._encode(range(start, min(start + BATCH, self._count)))
         return sum(len(block.ids) for block in self._blocks.values())
@@ -132,7 +132,7 @@ class Circle:
         return self._first_cut(number) + lap * self.characters
 
     def _find_cut(self, number: int) -> int:
-        """Return the first place behind a multiple of BLOCK where a word ends, and a token."""
+        """Return the first place behind a multiple of BLOCK where both a word and a token end."""
         start = number * BLOCK - CONTEXT
         text = self.text(start, start + 4 * CONTEXT)
         ends = whole_ends(self._tokenizer.encode(text, add_special_tokens=False))
@@ -142,9 +142,9 @@ class Circle:
 
 
 def with_offsets(encoding: Encoding) -> Encoding:
-    """Return the encoding with a tokenizer whose offsets hold all white space.
+    """Return the encoding with a tokenizer whose offsets include all white space.
 
-    A post-processor such as GPT-2's trims it off; no token is another without it.
+    A post-processor such as GPT-2's trims white space off the offsets; without it the tokens are the same.
     """
     after = encoding.tokenizer.post_processor
     if after is None or b'"trim_offsets":true' not in after.__getstate__():
@@ -160,18 +160,18 @@ def spans_of(encoded: Encoded) -> NDArray[np.int64]:
 
 
 def whole_ends(encoded: Encoded) -> dict[int, int]:
-    """Return where tokens end that leave no part of a character to the next one, and how many end there."""
+    """Return each position at which a token and a whole character end, with the tokens up to it."""
     spans = encoded.offsets
     starts = [start for start, _ in spans[1:]] + [spans[-1][1]] if spans else []
     return {end: n for n, ((_, end), start) in enumerate(zip(spans, starts, strict=True), 1) if end <= start}
 
 
 def safe_text(texts: Sequence[str], encoding: Encoding, follow: Follow) -> str:
-    """Return the texts as one circle, safe to send, whose white space survives a cut before `follow`.
+    """Return the texts as one text, safe to send, whose tokens stay the same if it is cut before `follow`.
 
-    encoding: one of `with_offsets`. White space ends the text, unless nothing is left of it. Braces become
-    parentheses. Left out: control characters, characters that the tokenizer does not know, special tokens
-    and, where they are few, characters of several tokens, inside which no text can be cut.
+    encoding: made by `with_offsets`. If a cut there is safe, white space ends the text, whose start follows.
+    Braces become parentheses. Control characters, characters that the tokenizer does not know and special
+    tokens are left out; so are, if they are few, characters of several tokens, inside which no cut can be.
     """
     text = _LINE_END.sub("\n", "\n\n".join(text.strip() for text in texts))
     text = unicodedata.normalize("NFC", text)
@@ -185,14 +185,14 @@ def safe_text(texts: Sequence[str], encoding: Encoding, follow: Follow) -> str:
 def _without_special(text: str, encoding: Encoding) -> str:
     added = (token.content for token in encoding.tokenizer.get_added_tokens_decoder().values())
     special = re.compile("|".join(re.escape(token) for token in added if token.strip()) or "(?!)")
-    # What is left on both sides may be one.
+    # The text on both sides of a removed token may make another special token.
     while (left := unicodedata.normalize("NFC", special.sub("", text))) != text:
         text = left
     return text
 
 
 def _replacements(characters: set[str], encoding: Encoding) -> Mapping[int, str | None]:
-    """Return what str.translate takes for characters that no body may hold or the tokenizer does not know."""
+    """Return the table for str.translate: unsafe and unknown characters removed, braces made parentheses."""
     ordered = sorted(characters)
     hygiene = Hygiene(encoding)
     found: dict[int, str | None] = {ord(c): None for c in ordered if hygiene.fault(f".\n{c}.")}
@@ -221,7 +221,7 @@ def _without_split(text: str, encoding: Encoding) -> str:
 
     @cache
     def is_split(before: str, character: str, after: str) -> bool:
-        # A character of several tokens may be inside one of a longer token.
+        # A character that is several tokens alone may be part of one longer token here.
         encoded = tokenizer.encode(before + character + after, add_special_tokens=False)
         return _split(encoded, len(before))
 
@@ -239,7 +239,7 @@ def _split(encoded: Encoded, position: int) -> bool:
 
 
 class _Spaces:
-    """Runs of white space, each kept, or made simpler until text can be cut at each of its tokens."""
+    """Keeps a run of white space, or makes it simpler until the text can be cut at each of its tokens."""
 
     def __init__(self, encoding: Encoding, follow: Follow) -> None:
         self._encoding = encoding
@@ -247,7 +247,7 @@ class _Spaces:
         self._safe = cache(self._made_safe)
 
     def made_safe(self, text: str) -> str:
-        """Return the text with the safe ones."""
+        """Return the text with each run of white space made safe."""
         return _SPACE.sub(self._replaced, text)
 
     def _replaced(self, found: re.Match[str]) -> str:
@@ -272,7 +272,7 @@ class _Spaces:
 
 
 def _word_like(character: str) -> str:
-    """Return what stands for a character beside white space: one word for all letters, so that few differ."""
+    """Return what stands for a character beside white space: one word for all letters, to try few cases."""
     if character.isascii() and character.isalnum():
         return "stone" if character.isalpha() else "42"
     return "\u6625" if _HAN.match(character) else character

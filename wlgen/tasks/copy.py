@@ -1,4 +1,4 @@
-"""copy: reproduce a passage verbatim, readable and predictable, so that drafts are accepted in long runs.
+"""copy: write a passage of the prompt again, so that speculative decoding accepts long runs of drafts.
 
 ... story | "Copy the passage below word for word" | passage | "Now write the passage again."
 """
@@ -13,7 +13,7 @@ from wlgen.strict.model import Strict
 from wlgen.text.english import SENTENCE_TOKENS
 from wlgen.text.lexicon import Chunk, Lexicon
 
-# Both begin with the full stop of the sentence before, since ".\n\n" may be one token.
+# Both texts begin with the full stop of the sentence before them, since ".\n\n" may be one token.
 _ASK = ".\n\nCopy the passage below word for word, from its first word to its last. Add nothing.\n\nPassage:"
 _CLOSE = ".\n\nNow write the passage again, word for word."
 
@@ -23,7 +23,7 @@ class Options(Strict):
 
 
 class Copy:
-    """The own part ends with the instruction, a passage of at least output_len tokens, and a last request."""
+    """A row's own part ends with an instruction, a passage of at least output_len tokens and a request."""
 
     proved = True
     content_sha256 = None
@@ -34,11 +34,11 @@ class Copy:
         self._close = lexicon.fixed(_CLOSE)
 
     def least_own(self, output_len: int) -> int:
-        """Return the tokens of both instructions, the passage, and one token of story."""
+        """Return the tokens of both instructions and the passage, and 1 for the shortest story."""
         return len(self._ask.ids) + _passage_len(output_len) + len(self._close.ids) + 1
 
     def shared(self, stream: Coordinates, tokens: int) -> Chunk:
-        """Return prose."""
+        """Return random sentences."""
         return self._lexicon.prose(stream, tokens)
 
     def own(self, stream: Coordinates, tokens: int, output_len: int) -> Chunk:
@@ -49,7 +49,7 @@ class Copy:
 
 
 def _passage_len(output_len: int) -> int:
-    """Return the tokens of whole sentences, the last without its full stop, that hold output_len."""
+    """Return the length of the fewest whole sentences, less the last full stop, with output_len tokens."""
     return ceil_to(output_len + 1, SENTENCE_TOKENS) - 1
 
 

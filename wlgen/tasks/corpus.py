@@ -1,6 +1,6 @@
-"""corpus: the person's own text, from files or a data set, cut where its tokens survive the cut.
+"""corpus: the person's own text, from files or a data set, cut only where the cut changes no token.
 
-Each stream is a stretch of the corpus from a sentence's start on; behind the last text stands the first.
+Each stream is a stretch of the corpus that begins with a sentence; behind the last text stands the first.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from wlgen.tasks._corpus_files import MOST_CHARACTERS, CorpusSource, read_datase
 from wlgen.tasks._corpus_text import CONTEXT, Circle, Ends, Follow, Tokens, safe_text, spans_of, with_offsets
 from wlgen.text.lexicon import Chunk, Ids, Lexicon
 
-_SEAM = 256  # characters beside a seam that are encoded to try it
-_AGREED = 16  # tokens beside it that must be the same
+_SEAM = 256  # characters beside a seam that are encoded to test the seam
+_AGREED = 16  # tokens beside the seam that must then be the same
 _DRAWS = 16  # places tried for the start of a stream
-_TRIED = 4  # sentences, and words, tried behind each place
+_TRIED = 4  # starts of sentences, and then of words, tried behind each place
 _MOST_ADDED = 64  # words tried in place of a corpus's last tokens
-_SECONDS = 3  # of the tokens that may stand before a stream's text, which are tried
+_SECONDS = 3  # how many second tokens of a stream are tried before its text
 _SENTENCE = re.compile(r"(?:[。！？\n]|[.!?]\s)\s*(?=[^\W_])")  # noqa: RUF001 (as Chinese writes them)
 _WORD = re.compile(r"\W(?=[^\W_])")
 
@@ -49,7 +49,7 @@ class Options(Strict):
         "A data set of the hub, in place of files.", example="wikimedia/wikipedia", default=None
     )
     config: _Text | None = key("The data set's configuration.", example="20231101.en", default=None)
-    split: _Text | None = key("The data set's split; train where left out.", example="test", default=None)
+    split: _Text | None = key("The data set's split. Left out, it is train.", example="test", default=None)
     revision: _Text | None = key("The branch, tag or commit of the data set.", example="main", default=None)
     column: _Text = key("The column that holds the text.", example="content", default="text")
 
@@ -76,7 +76,11 @@ class Options(Strict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stretch:
-    """The start of a stream: what joins it to the tokens before, its first character, its first tokens."""
+    """The start of a stream's text.
+
+    opener: " " or "", written before the text. start: the position of its first character in the circle.
+    tokens: its first tokens, up to where the circle's own tokens are the same.
+    """
 
     opener: str
     start: int
@@ -86,9 +90,9 @@ class _Stretch:
 class Corpus:
     """Streams are stretches of one circle of text.
 
-    Fewer tokens of a stream are the start of more wherever the text can be cut. It cannot inside a character
-    of several tokens: words of the lexicon then stand for the last tokens. Such characters are left out where
-    they are few.
+    A text cannot be cut inside a character of several tokens: a stretch that would end there ends in words
+    of the lexicon instead. Then a shorter stretch is not the start of a longer one, and `shared` raises. If
+    such characters are few, `safe_text` has left them out.
     """
 
     proved = False
@@ -103,12 +107,12 @@ class Corpus:
         self._ended_by_words: set[Coordinates] = set()
 
     def least_own(self, output_len: int) -> int:
-        """Return 0: any length will do."""
+        """Return 0: this task has no least length."""
         del output_len
         return 0
 
     def shared(self, stream: Coordinates, tokens: int) -> Chunk:
-        """Return text of the corpus; WlgenError where it has too little."""
+        """Return text of the corpus; WlgenError if it has too little, or cannot be cut at each length."""
         chunk, added = self._stretch(stream, tokens, self._lead, ends_body=False)
         self._asked[stream].add(tokens)
         if added:
@@ -118,15 +122,15 @@ class Corpus:
         return chunk
 
     def own(self, stream: Coordinates, tokens: int, output_len: int) -> Chunk:
-        """Return text of the corpus; WlgenError where it has too little."""
+        """Return text of the corpus; WlgenError if it has too little."""
         del output_len
         return self._stretch(stream, tokens, self._tail, ends_body=True)[0]
 
     def _stretch(
         self, stream: Coordinates, tokens: int, follow: Follow, *, ends_body: bool
     ) -> tuple[Chunk, int]:
-        """Return a stream's first tokens, and how many of them are words that stand for the corpus's own."""
-        # Most texts have fewer than eight characters a token; the others are found short at the end.
+        """Return a stream's first tokens, and how many of the last are words in place of the corpus's own."""
+        # count_tokens encodes the whole circle, so it is asked only if there are under 8 characters a token.
         if 8 * tokens > self._circle.characters and tokens > self._circle.count_tokens():
             raise self._too_little(tokens)
         begun = self._begun(stream)
@@ -149,7 +153,7 @@ class Corpus:
         )
 
     def _ended(self, begun: _Stretch, ids: Ids, ends: Ends, stream: Coordinates, added: int) -> Chunk:
-        """Return a stretch of these ids with some words behind it."""
+        """Return a stretch of these ids with `added` random words behind it."""
         text = begun.opener + self._circle.text(begun.start, int(ends[len(ids) - 1])) if len(ids) else ""
         if not added:
             return Chunk(ids=ids, text=text)
@@ -164,12 +168,12 @@ class Corpus:
             whole = [*before.ids, *chunk.ids.tolist(), *follow.ids]
             return encode(before.text + chunk.text + follow.text) == whole
         expected = [*chunk.ids[-_AGREED:].tolist(), *follow.ids]
-        # Where a run of one character begins outside of the short window, its tokens may be others.
+        # A run of one character that begins before the short window may have other tokens in it.
         ends = (chunk.text[-characters:] for characters in (_SEAM, 2 * CONTEXT))
         return any(encode(end + follow.text)[-len(expected) :] == expected for end in ends)
 
     def _begun(self, stream: Coordinates) -> _Stretch:
-        """Return the first stretch, of those that the stream draws, whose tokens join those before."""
+        """Return the first stretch that the stream draws whose tokens do not merge with those before it."""
         starts = below(words(part(stream, "start"), _DRAWS), self._circle.characters).tolist()
         tried = (self._tried(at) for draw in starts for at in self._sentences(draw))
         begun = next(filter(None, tried), None)
@@ -177,20 +181,20 @@ class Corpus:
             raise error(
                 self._place,
                 expected="text whose tokens stay the same behind the first words of a row",
-                found=f"none, with the tokenizer of {self._encoding.name}",
+                found=f"no such text, with the tokenizer of {self._encoding.name}",
                 remedy="Use the task copy or words with this tokenizer.",
             )
         return begun
 
     def _sentences(self, position: int) -> Iterator[int]:
-        """Yield where sentences begin behind a position, and where words do, and the position."""
+        """Yield where sentences begin behind a position, then where words begin, then the position itself."""
         text = self._circle.text(position, position + 4 * CONTEXT)
         for pattern in (_SENTENCE, _WORD):
             yield from (position + m.end() for m in islice(pattern.finditer(text), _TRIED))
         yield position
 
     def _tried(self, start: int) -> _Stretch | None:
-        """Return the stretch from `start`, if its tokens join both what stands before and the circle's."""
+        """Return the stretch from `start`, or None if its tokens merge with those before it."""
         ascii_first = self._circle.text(start, start + 1).isascii()
         for opener in (" ", "") if ascii_first else ("", " "):
             for characters in (_SEAM, 2 * CONTEXT):
@@ -200,7 +204,7 @@ class Corpus:
         return None
 
     def _joined(self, opener: str, start: int, characters: int) -> Tokens | None:
-        """Return the tokens of a stretch up to where the circle's own have been the same for a while."""
+        """Return a stretch's tokens up to where the circle's own have been the same for _AGREED tokens."""
         text = opener + self._circle.text(start, start + 2 * characters)
         tokens = self._behind(self._before[0], text)
         others = [self._behind(before, text[:_SEAM]) for before in self._before[1:]]
@@ -214,7 +218,7 @@ class Corpus:
         return tokens if same and np.array_equal(own.ids[-_AGREED:], tokens.ids[-_AGREED:]) else None
 
     def _behind(self, before: Follow, text: str) -> Tokens | None:
-        """Return the tokens of a text behind another one, or None where a token holds text of both."""
+        """Return the tokens of `text` behind `before`, or None if a token holds text of both."""
         encoded = self._encoding.tokenizer.encode(before.text + text, add_special_tokens=False)
         first = len(before.ids)
         spans = spans_of(encoded) - len(before.text)
@@ -232,7 +236,7 @@ class Corpus:
 
     @cached_property
     def _lead(self) -> Follow:
-        """What stands behind a shared part: the opening of another stream."""
+        """What may stand behind a shared part: the first two tokens of another stream."""
         atoms = (self._lexicon.inner_leads.at(0)[0], self._lexicon.seconds[0])
         return Follow("".join(a.text for a in atoms), [a.id for a in atoms])
 
@@ -243,7 +247,7 @@ class Corpus:
 
     @cached_property
     def _before(self) -> list[Follow]:
-        """What may stand before a stream's text: its opening."""
+        """What may stand before a stream's text: a word and the stream's own first two tokens."""
         lead = self._lexicon.inner_leads.at(0)[0]
         texts = [f"The{lead.text}{second.text}" for second in self._lexicon.seconds[:_SECONDS]]
         return [Follow(text, self._encoding.encode(text)) for text in texts]
@@ -252,7 +256,7 @@ class Corpus:
         cut = f" in the first {MOST_CHARACTERS} characters, which is all that is read" * self._source.cut
         return error(
             self._place,
-            expected=f"a corpus of at least {tokens} tokens, so that no part of a row repeats itself",
+            expected=f"a corpus of at least {tokens} tokens, so that no row repeats a part of itself",
             found=f"{self._circle.count_tokens()} tokens{cut}",
             remedy="Use shorter requests." if cut else "Add text, or use shorter requests.",
         )
@@ -262,7 +266,7 @@ class Corpus:
         return error(
             self._place,
             expected=f"text that can be cut behind {lengths} tokens",
-            found="one inside a character of several tokens: rows would share less than planned",
+            found="a character of several tokens at the cut: rows would share less than planned",
             remedy="Use another random_seed, or a tokenizer that knows the characters of this text.",
         )
 

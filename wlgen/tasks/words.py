@@ -14,7 +14,7 @@ class Options(Strict):
 
 
 class Words:
-    """Every token behind the first two is drawn alone."""
+    """Draws every token behind the first two independently."""
 
     proved = True
     content_sha256 = None
@@ -23,7 +23,7 @@ class Words:
         self._lexicon = lexicon
 
     def least_own(self, output_len: int) -> int:
-        """Return 0: any length will do."""
+        """Return 0: this task has no least length."""
         del output_len
         return 0
 

@@ -1,4 +1,4 @@
-"""Text whose tokens are known: English words that stay one token whatever stands beside them.
+"""Text whose tokens are known: English words that each stay one token, whatever stands beside them.
 
 What other rooms import of it:
 lexicon  words that are one token each and whose joins never merge

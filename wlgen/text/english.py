@@ -1,4 +1,4 @@
-"""English words by part of speech, all common, for text that reads like language."""
+"""Common English words by part of speech, and patterns of sentences, for text that reads like language."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ PLACES = _split(
 PREPOSITIONS = ("near", "behind", "beside", "beyond", "under", "above", "around", "outside")
 CONJUNCTIONS = ("before", "after", "while", "because", "although", "until")
 
-# Every pattern has SENTENCE_TOKENS slots, so that a text of n tokens is n // SENTENCE_TOKENS whole sentences
-# and a cut one. A slot is a tuple of words to choose from.
+# A slot is a tuple of words to choose from. Every pattern has SENTENCE_TOKENS slots, so that the length of a
+# text says where its sentences end: 50 tokens are 3 whole sentences and 2 tokens of a fourth.
 SENTENCE_TOKENS = 16
 _A, _N, _V, _P, _PREP, _CONJ = ADJECTIVES, NOUNS, VERBS, PLACES, PREPOSITIONS, CONJUNCTIONS
 _THE, _CAP, _STOP, _COMMA, _AND = ("the",), ("The",), (".",), (",",), ("and",)

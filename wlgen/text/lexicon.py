@@ -1,10 +1,10 @@
-"""The lexicon: atoms of one encoding, words that are one token each and whose joins never merge.
+"""The lexicon of one encoding: its atoms, words that are one token each and never merge with a neighbour.
 
     head | "Harbor" ":" " The" " quiet" ... "." | " granite" ":" " Near" ... | tail
            start lead                              inner lead
 
-Leads are the first tokens of streams and occur nowhere else, so two streams that start at the same place
-differ there, whatever follows. Words fill the rest.
+A lead is the first token of a stream and stands nowhere else, so that two streams with different leads
+differ at once, whatever follows. Words fill the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wlgen.text.splits import splits_between_words
 MOST_WORDS = 2000
 LEAST_LETTERS = 3  # shorter tokens, such as " re", are often fragments of words
 BANK = 4096  # sentences of 16 tokens: eight of them fill a page of 128 in 4096**8 = 2**96 ways
-BLOCK = 128  # candidates for leads that are encoded together
+BLOCK = 128  # candidates for leads that are encoded in one call
 _MARKERS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a space
 _WORD = re.compile(rf"[{_MARKERS}]?[A-Z]?[a-z]{{2,13}}")
 
@@ -36,14 +36,14 @@ Ids = NDArray[np.uint32]
 
 
 class Atom(NamedTuple):
-    """A text that is encoded as one token, whatever stands around it."""
+    """A text that is one token, whatever stands around it."""
 
     text: str
     id: int
 
 
 class Chunk:
-    """A run of tokens: ids, shape (tokens,), and their text; made of parts, joined once it is asked for."""
+    """A run of tokens: ids, shape (tokens,), and text; both are kept in parts, and joined when first read."""
 
     __slots__ = ("id_parts", "texts")
 
@@ -52,7 +52,7 @@ class Chunk:
         self.texts = [text]
 
     def append(self, other: Chunk) -> Self:
-        """Add the tokens of another, and return this one."""
+        """Add the tokens of another chunk to this one, and return this one."""
         self.id_parts += other.id_parts
         self.texts += other.texts
         return self
@@ -66,7 +66,7 @@ class Chunk:
 
     @property
     def text(self) -> str:
-        """The text whose ids they are."""
+        """The text that encodes to `ids`."""
         if len(self.texts) > 1:
             self.texts = ["".join(self.texts)]
         return self.texts[0]
@@ -74,7 +74,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What stands around a candidate when it is tried: texts, and the ids they must keep."""
+    """The texts around a candidate that is tested for being an atom, and the ids that they must keep."""
 
     before: str
     after: str
@@ -82,17 +82,17 @@ class Context:
     after_ids: list[int]
 
     def between(self, ids: list[int]) -> list[int] | None:
-        """Return the ids between before and after, or None where a neighbour's own tokens changed."""
+        """Return the ids between `before` and `after`, or None if the candidate changed their ids."""
         start, stop = len(self.before_ids), len(ids) - len(self.after_ids)
         kept = start <= stop and ids[:start] == self.before_ids and ids[stop:] == self.after_ids
         return ids[start:stop] if kept else None
 
 
 class Leads:
-    """First tokens of streams in a fixed order, each candidate encoded only when it is reached.
+    """First tokens of streams, in a fixed order; a candidate is tested only when an ordinal reaches it.
 
-    Ordinals from 0 count from the front, negative ones from the back as in a list: the two sides meet only
-    when every lead is in use.
+    Ordinal 0 is the first lead and -1 the last, as in a list: leads counted from the front and from the back
+    meet only when every lead is in use.
     """
 
     def __init__(self, candidates: list[str], check: Callable[[list[str]], list[Atom]]) -> None:
@@ -104,7 +104,10 @@ class Leads:
         self._back: tuple[list[Atom], Iterator[int]] = ([], reversed(numbers))
 
     def at(self, ordinal: int) -> tuple[Atom, int]:
-        """Return a stream's lead, and how often its side has used up every lead before it."""
+        """Return an ordinal's lead, and how often all leads are used up before it.
+
+        With 1000 leads, 2003 gets the lead of 3, and 2: the streams of 3 and 2003 differ at the second token.
+        """
         place = ordinal if ordinal >= 0 else -1 - ordinal
         atoms = self._up_to(place, front=ordinal >= 0)
         if not atoms:
@@ -112,13 +115,13 @@ class Leads:
         return atoms[place % len(atoms)], place // len(atoms)
 
     def suffice(self, least: int, most: int) -> bool:
-        """Whether each ordinal from `least` to `most`, in so far as there are, has a lead of its own."""
+        """Return whether all ordinals from `least`, below 0, to `most` have different leads."""
         front, back = max(0, most + 1), max(0, -least)
         atoms = self._up_to(front - 1, front=True)[:front] + self._up_to(back - 1, front=False)[:back]
         return len({atom.id for atom in atoms}) == front + back
 
     def _up_to(self, place: int, *, front: bool) -> list[Atom]:
-        """Return the leads of a side in order, up to a place at least, or all of them."""
+        """Return the leads of one side in order: at least up to `place`, or all if there are fewer."""
         atoms, numbers = self._front if front else self._back
         while len(atoms) <= place and (number := next(numbers, None)) is not None:
             block = self._block(number)
@@ -132,7 +135,7 @@ class Leads:
 
 
 class Lexicon:
-    """Atoms of an encoding, found by encoding candidates between neighbours."""
+    """The atoms of an encoding, found by encoding words of its vocabulary between neighbours."""
 
     def __init__(self, encoding: Encoding, random_seed: int) -> None:
         self.encoding = encoding
@@ -144,7 +147,10 @@ class Lexicon:
 
     @cached_property
     def words(self) -> tuple[Atom, ...]:
-        """General words with their space, the English ones first: at most half of the vocabulary's words."""
+        """The words that fill texts, each with a space before it: English, then of the vocabulary.
+
+        The latter are at most half of the vocabulary's words, so that leads are left.
+        """
         wanted = dict.fromkeys(w for p in english.PATTERNS for slot in p for w in slot if w.isalpha())
         plain = set(self._plain)
         whole = sorted(
@@ -158,33 +164,33 @@ class Lexicon:
 
     @cached_property
     def seconds(self) -> tuple[Atom, ...]:
-        """Second tokens of streams, by turn: ":" and "," where they are atoms, then the words."""
+        """The second tokens that streams take in turn: ":" and "," if they are atoms, then the words."""
         atoms = (*(self.marks[m] for m in (":", ",") if m in self.marks), *self.words)
-        # Where the tokenizer lower-cases, "The" and "the" are one token.
+        # With a tokenizer that lower-cases, "The" and "the" are the same token.
         return tuple({atom.id: atom for atom in atoms}.values())
 
     @cached_property
     def marks(self) -> dict[str, Atom]:
-        """The punctuation marks that are atoms between words; two marks may merge."""
+        """The punctuation marks that are atoms between words. Two marks side by side may merge."""
         return {atom.text: atom for atom in self._check([".", ",", ":"], [self._between])}
 
     def leads(self, *, at_start: bool) -> Leads:
-        """Leads at the start of a body, or inside it."""
+        """The leads at the start of a body, or those inside it."""
         return self.start_leads if at_start else self.inner_leads
 
     @cached_property
     def start_leads(self) -> Leads:
-        """Leads at the start of a body."""
+        """The leads at the start of a body."""
         return self._leads("", self._start)
 
     @cached_property
     def inner_leads(self) -> Leads:
-        """Leads inside a body: those words of the vocabulary that fill no text."""
+        """The leads inside a body: words of the vocabulary that fill no text."""
         return self._leads(" ", self._inner)
 
     @cached_property
     def bank(self) -> tuple[Ids, tuple[tuple[str, ...], ...]]:
-        """Sentences of SENTENCE_TOKENS tokens: ids, shape (BANK, SENTENCE_TOKENS), and each one's texts."""
+        """The BANK sentences: ids, shape (BANK, SENTENCE_TOKENS), and the texts of each one's tokens."""
         known = {atom.text.strip(): atom for atom in self.words} | self.marks
         draws = words(streams.bank(self._seed), BANK * (english.SENTENCE_TOKENS + 1)).reshape(BANK, -1)
         which = below(draws[:, 0], len(english.PATTERNS))
@@ -216,7 +222,10 @@ class Lexicon:
         )
 
     def prose_to_stop(self, stream: Coordinates, tokens: int) -> Chunk:
-        """Return `tokens` tokens of sentences; the last lacks its full stop, and the first its start."""
+        """Return `tokens` tokens of sentences: the last without its full stop, the first perhaps cut short.
+
+        32 tokens are the last token of one sentence, a whole one, and 15 tokens of a third.
+        """
         cut, whole = -(tokens + 1) % english.SENTENCE_TOKENS, -(-(tokens + 1) // english.SENTENCE_TOKENS)
         bank, texts = self.bank
         chosen = below(words(stream, whole), BANK)
@@ -224,7 +233,7 @@ class Lexicon:
         first, *between = chosen.tolist()
         last = between.pop() if between else first
         start, end = (texts[first][cut:], texts[last][:-1]) if whole > 1 else (texts[first][cut:-1], ())
-        if start[0] in self.marks:  # behind the ":" of a lead, ":," would be one token
+        if start[0] in self.marks:  # a stream's second token may be ":", and ":," would be one token
             ids[0] = self.words[0].id
             start = (self.words[0].text, *start[1:])
         return Chunk(ids=ids, text="".join([*start, *map(self._sentences.__getitem__, between), *end]))
@@ -240,7 +249,7 @@ class Lexicon:
         return np.array([a.id for a in self.words], dtype=np.uint32), tuple(a.text for a in self.words)
 
     def fixed(self, text: str) -> Chunk:
-        """Encode a text that stands between a word and another word, or ends a body."""
+        """Encode a text that stands between two words, or at the end of a body."""
         context = self._between
         ids = context.between(self.encoding.encode(context.before + text + context.after))
         if ids is None:
@@ -273,7 +282,7 @@ class Lexicon:
 
     @cached_property
     def _merges(self) -> bool:
-        """Whether the tokenizer may merge a word with the mark behind it, as "river." or "river,"."""
+        """Whether the tokenizer may merge a word with the mark behind it, into "river." or "river,"."""
         return not splits_between_words(self.encoding.tokenizer)
 
     @property
@@ -281,13 +290,16 @@ class Lexicon:
         return list(self.marks) if self._merges else []
 
     def _context(self, before: str, after: str, before_ids: list[int]) -> Context:
-        """Learn what `after` is encoded as behind a word."""
+        """Return a context, with the ids that `after` has behind a word."""
         alone = self.encoding.encode(self._head + "The")
         behind = self.encoding.encode(self._head + "The" + after)
         return Context(before=before, after=after, before_ids=before_ids, after_ids=behind[len(alone) :])
 
     def _leads(self, before: str, contexts: list[Context]) -> Leads:
-        """Return leads with whole words, those known with and without a space, at the front and the back."""
+        """Return the leads. Words that the vocabulary has with and without a space stand first and last.
+
+        They are whole words, not fragments, and few sets need more leads than these.
+        """
         spaced, plain = set(self._spaced), set(self._plain)
         whole = self._shuffled([w for w in self._spaced if w in plain])
         rest = [w for w in self._spaced if w not in plain]
@@ -303,7 +315,7 @@ class Lexicon:
         return Leads([before + word for word in order], check)
 
     def _check(self, candidates: list[str], contexts: list[Context]) -> list[Atom]:
-        """Return the candidates that are one and the same token of the vocabulary in every context."""
+        """Return the candidates that are a single token, and the same one, in every context."""
         left = [Atom(text, -1) for text in candidates]
         for number, context in enumerate(contexts):
             left = [
@@ -319,7 +331,7 @@ class Lexicon:
         return (context.between(encoded.ids) for encoded in found)
 
     def _bare(self, token_id: int) -> str:
-        # A word that the tokenizer does not know is one token too: "<unk>", whose text is another.
+        # A word that the tokenizer does not know is one token too: "<unk>". Its own text gives it away.
         return (self.encoding.tokenizer.id_to_token(token_id) or "").lstrip(_MARKERS)
 
     def _shuffled(self, candidates: list[str]) -> list[str]:

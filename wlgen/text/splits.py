@@ -1,9 +1,10 @@
 """Where a pre-tokenizer splits, known from its structure and not from trying texts.
 
-Words that were each encoded once may stand side by side unencoded only where the pre-tokenizer splits between
-them whatever stands around. Trying texts does not show that: a pattern such as " river lamp| ?[a-z]+" keeps
-one rare pair together. So a pattern is read: it is trusted where no match can run across a join, where no
-look at the surroundings decides a match, and where every letter is in some match.
+wlgen encodes each word once, and may then write words side by side without encoding them again only if the
+pre-tokenizer splits between them whatever stands around. Trying texts cannot show that: a pattern such as
+" river lamp| ?[a-z]+" keeps one rare pair together. So this module reads the pattern, and trusts it if no
+match can run across a join, if no look at the surroundings decides a match, and if every letter is in some
+match.
 """
 
 from __future__ import annotations
@@ -21,31 +22,31 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 LETTERS, MARKS, SPACE = frozenset(string.ascii_letters), frozenset(".,:"), frozenset(" ")
-ALPHABET = LETTERS | MARKS | SPACE | {"\n"}  # of what is composed of atoms
+ALPHABET = LETTERS | MARKS | SPACE | {"\n"}  # every character that atoms and fixed texts are made of
 JOINS = frozenset({("letter", " "), ("letter", "mark"), ("mark", " ")})
-"""What stands on both sides of a join of two atoms: "river| lamp", "river|.", ".| The"."""
+"""The characters on both sides of a join of two atoms: "river| lamp", "river|.", ".| The"."""
 
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # of ByteLevel itself
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # ByteLevel's own
 _SAME_IN_ASCII = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer"}
 _ONE_CHARACTER = re.compile(
     r"\\[pP]\{\^?\w+\}|\\x[0-9a-fA-F]{2}|\\x\{\w+\}|\\u[0-9a-fA-F]{4}|\\[^\w]|\\[sSdDwWrntfv]"
 )
 _TIMES = re.compile(r"(?:[?*+]|\{\d*,?\d*\})[?+]?")
 _OPEN = re.compile(r"\((?:\?(i?):)?(?!\?)")
-_WHITE_AHEAD = re.compile(r"\(\?[!=]\\S\)")  # looks at the next character only, which is one of the same atom
+_WHITE_AHEAD = re.compile(r"\(\?[!=]\\S\)")  # looks at one character ahead, which belongs to the same atom
 
 
 class _UnknownFormError(Exception):
-    """A pattern of another form than this module reads."""
+    """The pattern has a form that this module does not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
     """What a part of a pattern may match, over the ALPHABET.
 
-    holds: characters that a match may hold. pairs: characters of which the first may stand before the second
-    in a match, with others between them or not. alone: characters that it matches alone, whatever stands
-    around. empty: whether it matches the empty text, whatever stands around.
+    holds: characters that a match may hold. pairs: (a, b) if a match may hold a before b, next to each other
+    or not. alone: characters that the part matches alone, whatever stands around. empty: whether it matches
+    the empty text, whatever stands around.
     """
 
     holds: frozenset[str] = frozenset()
@@ -54,7 +55,7 @@ class _Part:
     empty: bool = False
 
     def then(self, other: _Part) -> _Part:
-        """Return the part of this one and another behind it."""
+        """Return the part that matches as this one and then the other does."""
         alone = (self.alone if other.empty else frozenset()) | (other.alone if self.empty else frozenset())
         crossing = frozenset(product(self._kinds(), other._kinds()))
         return _Part(
@@ -65,7 +66,7 @@ class _Part:
         )
 
     def or_else(self, other: _Part) -> _Part:
-        """Return the part that matches as either does."""
+        """Return the part that matches as this one or the other does."""
         return _Part(
             holds=self.holds | other.holds,
             pairs=self.pairs | other.pairs,
@@ -93,7 +94,7 @@ def _takes_one(quantifier: str) -> bool:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads a pattern; _UnknownFormError where it has a form that is not known to be safe."""
+    """Reads a pattern; _UnknownFormError if its form is not known to be safe."""
 
     pattern: str
     at: int = 0
@@ -155,7 +156,7 @@ class _Reader:
         if first == "\\":
             found = _ONE_CHARACTER.match(self.pattern, self.at)
             if found is None:
-                raise _UnknownFormError  # \b, \G or a group that was matched before
+                raise _UnknownFormError  # \b, \G or a reference to a group
             return found.end()
         if first in "()^$*+?{":
             raise _UnknownFormError
@@ -180,8 +181,8 @@ class _Reader:
 
 @cache
 def _matched(character: str, *, fold: bool) -> frozenset[str]:
-    """Return the characters that a pattern of one character matches, by the tokenizer's own engine."""
-    from tokenizers import Regex, pre_tokenizers  # noqa: PLC0415 (this room is imported without them)
+    """Return the characters that a pattern of one character matches in the tokenizer's own regex engine."""
+    from tokenizers import Regex, pre_tokenizers  # noqa: PLC0415 (not every import of this room needs it)
 
     try:
         split = pre_tokenizers.Split(Regex(f"(?i:{character})" if fold else character), "removed")
@@ -192,9 +193,9 @@ def _matched(character: str, *, fold: bool) -> frozenset[str]:
 
 @cache
 def joins_split_by(pattern: str) -> frozenset[tuple[str, str]] | None:
-    """Return the joins at which a pattern splits whatever stands around, None where a match may depend on it.
+    """Return the joins at which a pattern always splits; None if that may depend on what stands around.
 
-    A pattern of digits alone splits none of them, and GPT-2's splits all.
+    A pattern of digits alone splits none of the joins, and GPT-2's splits all of them.
     """
     try:
         part = _Reader(pattern).read()
@@ -202,7 +203,7 @@ def joins_split_by(pattern: str) -> frozenset[tuple[str, str]] | None:
         return None
     if part.empty or part.pairs & JOINS:
         return None
-    # A join is split where one of its sides is always in a match, which then ends or begins there.
+    # No match runs across a join, so the pattern splits a join if one of its sides is always in a match.
     sure = {"letter": part.alone >= LETTERS, "mark": part.alone >= MARKS, " ": part.alone >= SPACE}
     return frozenset(join for join in JOINS if any(sure[side] for side in join))
 
@@ -212,7 +213,7 @@ def splits_between_words(tokenizer: Tokenizer) -> bool:
     fields = json.loads(_without_model(tokenizer))
     normalizers = [n["type"] for n in _steps(fields["normalizer"], "normalizers")]
     if not set(normalizers) <= _SAME_IN_ASCII:
-        return False  # Gemma's writes "▁" for spaces before the pre-tokenizer sees them
+        return False  # Gemma's normalizer writes "▁" for spaces before the pre-tokenizer sees them
     split: frozenset[tuple[str, str]] = frozenset()
     for step in _steps(fields["pre_tokenizer"], "pretokenizers"):
         found = _joins_of(step)
@@ -223,7 +224,7 @@ def splits_between_words(tokenizer: Tokenizer) -> bool:
 
 
 def _without_model(tokenizer: Tokenizer) -> str:
-    """Return the tokenizer as JSON without its vocabulary, which takes a tenth of a second to write."""
+    """Return the tokenizer's steps as JSON, without its vocabulary, which takes 0.1 s to write."""
     states = {
         "normalizer": tokenizer.normalizer,
         "pre_tokenizer": tokenizer.pre_tokenizer,
@@ -243,7 +244,7 @@ def _steps(part: dict[str, Any] | None, key: str) -> Iterator[dict[str, Any]]:
 
 
 def _joins_of(step: dict[str, Any]) -> frozenset[tuple[str, str]] | None:
-    """Return the joins that one pre-tokenizer splits, None where it is of no kind that is known here."""
+    """Return the joins that one pre-tokenizer splits, or None for a kind that this module does not know."""
     kind = step["type"]
     if kind == "ByteLevel":
         return joins_split_by(GPT2) if step.get("use_regex", True) else frozenset()
