@@ -147,10 +147,7 @@ class Lexicon:
 
     @cached_property
     def words(self) -> tuple[Atom, ...]:
-        """The words that fill texts, each with a space before it: English, then of the vocabulary.
-
-        The latter are at most half of the vocabulary's words, so that leads are left.
-        """
+        """The words that fill texts, each with its space: English ones, and at most half of the vocabulary."""
         wanted = dict.fromkeys(w for p in english.PATTERNS for slot in p for w in slot if w.isalpha())
         plain = set(self._plain)
         whole = sorted(
@@ -175,7 +172,7 @@ class Lexicon:
         return {atom.text: atom for atom in self._check([".", ",", ":"], [self._between])}
 
     def leads(self, *, at_start: bool) -> Leads:
-        """The leads at the start of a body, or those inside it."""
+        """Return the leads at the start of a body, or those inside it."""
         return self.start_leads if at_start else self.inner_leads
 
     @cached_property
@@ -296,10 +293,7 @@ class Lexicon:
         return Context(before=before, after=after, before_ids=before_ids, after_ids=behind[len(alone) :])
 
     def _leads(self, before: str, contexts: list[Context]) -> Leads:
-        """Return the leads. Words that the vocabulary has with and without a space stand first and last.
-
-        They are whole words, not fragments, and few sets need more leads than these.
-        """
+        """Return the leads: whole words, known with and without a space, stand at the front and the back."""
         spaced, plain = set(self._spaced), set(self._plain)
         whole = self._shuffled([w for w in self._spaced if w in plain])
         rest = [w for w in self._spaced if w not in plain]
