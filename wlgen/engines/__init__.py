@@ -2,9 +2,9 @@
 
 Nothing here calls a network.
 
-An engine is known by the name of its file. To add one, write `engines/NAME.py` with an `Engine` in it and,
-where it reuses prefixes in a way that no class in `cache/` replays, one class there; a name without a file is
-refused.
+An engine is known by the name of its file. To add an engine, write `engines/NAME.py` with an `Engine` in it,
+and a class in `cache/` if no class there reuses prefixes as the engine does. A name without a file is an
+error, never another engine.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from wlgen.engines._engine import Engine as Engine
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DEFAULT = "sglang"  # what a rehearsal plays where neither a set nor an option says
-CHUNK = 8192  # tokens of a prefill chunk, where nobody says how many
+DEFAULT = "sglang"  # the engine of a rehearsal, if neither a set nor an option names one
+CHUNK = 8192  # tokens of a prefill chunk, if no option says how many
 
 
 @cache
@@ -38,7 +38,7 @@ def every_engine() -> Iterator[Engine]:
 
 
 def cache_rule(numbers: RuleNumbers, *, place: str = "engine") -> CacheRule:
-    """Return the rule of these numbers and its engine's facts; WlgenError at `place` where it is unknown."""
+    """Return the rule of these numbers with its engine's facts; WlgenError at `place` if unknown."""
     return engine(numbers.engine, place=place).rule(numbers)
 
 

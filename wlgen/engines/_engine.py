@@ -13,11 +13,12 @@ from wlgen.cache.rule import CacheRule, PrefixCache, RuleNumbers
 class Counters:
     """The names of an engine's counters on /metrics, and what each of them counts.
 
-    prefix: what every name begins with. flag: how to start the server so that it has the page, "" where it
-    always has. rank_label: the label that tells the rank. plain: name -> count. divided: name -> (label,
-    value of the label -> counts), where "" stands for every other value. needed: count -> what to do where it
-    is not there. zero: counts that are 0 where they are absent, since a counter with labels appears with its
-    first event. sums: count -> the counts that make it up where an older server does not have it.
+    prefix: what every name begins with. flag: how to start the server so that it has /metrics, "" if it
+    always has. rank_label: the label that holds the rank. plain: a counter's name -> what it counts.
+    divided: a counter's name -> (label, the label's value -> what such samples count); "" stands for every
+    other value. needed: a count -> what to do if the page lacks it. zero: counts that are 0 if the page
+    lacks them, since a counter with labels appears with its first event. sums: a count that an older server
+    lacks -> the counts that it is the sum of.
     """
 
     prefix: str
@@ -32,36 +33,36 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """The facts of one engine. Quantities are tokens, pages are paths of its HTTP server.
+    """The facts of one engine. Quantities are tokens; a page is a path of its HTTP server.
 
     Reuse:
-    name: as a spec says it. title: as its makers write it.
+    name: as in a spec. title: as its makers write it.
     rule: adds the engine's facts to a rule's numbers. new_cache: makes the cache that replays a rule, from
     the rule, the capacity (None for no limit) and the tokens of a prefill chunk.
-    retains: the engine has a number `retention`, the distance between points where a hybrid model keeps
-    state.
-    prefill_adder: its scheduler cuts prompts into rounds as SGLang's PrefillAdder does.
+    retains: whether the engine has the setting `retention`, the distance between points where a hybrid model
+    keeps state.
+    prefill_adder: whether its scheduler cuts prompts into prefill rounds as SGLang's PrefillAdder does.
 
     Its server:
-    own_pages: pages that this engine alone has; one that answers tells which engine runs.
-    page_size_pages: pages to read one after the other until `read_page_size` finds the tokens of a page in
-    the text.
-    pin_field: the body's key for the rank of a request, None where only the header X-Data-Parallel-Rank pins.
-    completion_fields: what a completions body needs beside the prompt; its argument says whether the server
-    is to add the tokenizer's own tokens around a text.
+    own_pages: pages that only this engine has, so that an answer tells which engine runs.
+    page_size_pages: pages to read one after the other until `read_page_size` finds the page size in the text.
+    pin_field: the key of a request's body that names its rank; None if only the header X-Data-Parallel-Rank
+    does.
+    completion_fields: the keys that a completions body needs beside the prompt, from whether the server must
+    add the tokenizer's own tokens around a text.
     native_page, native_body: a page that takes token ids and reports cached tokens whatever the flags, and
-    its body for (ids, rank or None); None where the engine has none.
+    its body for (ids, rank or None); None if the engine has no such page.
     flush_page: the page to POST to, from the seconds that the server may wait for running requests.
-    flushed: from the status and the content of its answer, whether every cache is empty now; None where the
+    flushed: whether every cache is empty now, from the status and content of that page's answer; None if the
     answer is an error of another kind.
-    no_flush_page: what to do where the server has no such page.
-    report_flag: what to do where cached tokens are missing from `usage`.
-    counters: the names of its counters. load_page: a page that says what each rank
-    computed so far, whatever the flags, read by `read_computed`; "" where there is none.
-    idle_proofs: groups of those counters; each group that did not move proves by itself that nothing was sent
-    meanwhile, since it counts work begun, or aborts beside requests.
-    prefill_pin_field: the body's second key that pins a request to a rank of the prefill side of a pair; None
-    where no pair of the engine is known.
+    no_flush_page: what to do if the server has no such page.
+    report_flag: what to do if `usage` lacks cached tokens.
+    counters: the names of its counters. load_page: a page that says, whatever the flags, how many tokens each
+    rank has computed, which `read_computed` reads; "" if the engine has none.
+    idle_proofs: groups of those counters. If the counters of one group did not change, nobody sent a request
+    meanwhile: they count each request that begins, or each that ends, aborted ones included.
+    prefill_pin_field: the body's second key, for the rank on the prefill side of a pair; None if wlgen knows
+    no pair of this engine.
     rehearsed_as: the file in rehearse/dialects/ that answers requests as this engine does.
     """
 

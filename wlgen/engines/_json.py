@@ -1,4 +1,4 @@
-"""JSON of a server's page, read without trust: what is no object has no keys."""
+"""JSON of a server's page, read without trust: what is not a JSON object counts as one without keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SGLang: a radix tree of pages, ranks pinned in the body. Facts of 0.5.23, where nothing else is said."""
+"""SGLang: a radix tree of pages, and ranks pinned in the body. Facts of 0.5.23, unless said otherwise."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _PIN = "routed_dp_rank"  # data_parallel_rank is its deprecated alias
 def _rule(numbers: RuleNumbers) -> CacheRule:
     """Add the facts of the tree.
 
-    Under EAGLE/MTP the tree is keyed by bigrams, and n tokens make n - 1 of them: a hit needs one token more.
-    Whole quanta are inserted, and each is a place to resume at; only a sliding window forgets some of them.
+    Under EAGLE/MTP the tree is keyed by bigrams, and n tokens make n - 1 bigrams: a hit needs one token more.
+    The tree takes whole quanta, and a later prompt can resume at each of them, unless a sliding window has
+    freed what it needs there.
     """
     ahead = 1 if numbers.speculative else 0
     return CacheRule.of(
@@ -46,14 +47,14 @@ def _native_body(ids: Sequence[int], dp_rank: int | None) -> Mapping[str, Any]:
 
 
 def _flushed(status: int, _content: bytes) -> bool | None:
-    """Return False for 400, the answer while requests wait or run, though idle ranks are flushed by then."""
+    """Return False for 400: some requests wait or run, and only idle ranks are flushed."""
     if status == HTTPStatus.OK:
         return True
     return False if status == HTTPStatus.BAD_REQUEST else None
 
 
 def _read_computed(page: bytes) -> list[int] | None:
-    """Return the prompt tokens that each rank computed so far, as /v1/loads says; None where it does not."""
+    """Return the prompt tokens that each rank has computed, from /v1/loads; None if the page does not say."""
     loads = fields_of(page).get("loads")
     rows = loads if isinstance(loads, list) else []
     found = [row.get("total_prefill_uncached_tokens") for row in rows if isinstance(row, dict)]
@@ -92,8 +93,8 @@ ENGINE = Engine(
             "sglang:num_running_reqs": "running",
             "sglang:num_queue_reqs": "waiting",
         },
-        # Of finished requests SGLang counts the whole server, without a rank; of admitted work each rank. The
-        # sources of cached_tokens_total are disjoint; `total` is there only where no details are known.
+        # SGLang counts finished requests for the whole server, without a rank, and admitted work for each
+        # rank. The sources of cached_tokens_total are disjoint; it has `total` only if no details are known.
         divided={
             "sglang:cached_tokens_total": (
                 "cache_source",

@@ -1,4 +1,4 @@
-"""vLLM: hash-chained blocks, ranks pinned by a header alone. Facts of 0.32.0, where nothing else is said."""
+"""vLLM: hash-chained blocks, and ranks pinned by a header. Facts of 0.32.0, unless said otherwise."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _BLOCK_SIZE = re.compile(rb'^vllm:cache_config_info\{.*block_size="(\d+)"', re.M
 def _rule(numbers: RuleNumbers) -> CacheRule:
     """Add the facts of the blocks.
 
-    EAGLE/MTP match one more block of each group that the draft model uses, and drop it: a quantum, or, in
-    DeepSeek-V4, where only the window's group is the draft's, a block of the window. With several groups the
-    dropped block may hold the last token of a prompt, so a repeated prompt of 512 tokens hits 256 of them.
+    EAGLE/MTP match one more block of each group that the draft model uses, and drop it. That is a quantum; in
+    DeepSeek-V4, whose draft uses the window's group alone, it is a block of the window. With several groups
+    the dropped block may hold a prompt's last token, so a repeated prompt of 512 tokens hits 256 of them.
     """
     dropped = (numbers.window_page or numbers.hit_quantum) if numbers.speculative else 0
     hybrid = numbers.sliding_window > 0 or numbers.hit_quantum != numbers.page_size
@@ -43,7 +43,7 @@ def _read_page_size(page: bytes) -> int | None:
 
 
 def _flushed(status: int, content: bytes) -> bool | None:
-    """Return what the answer's `success` says; before 0.12 or so the answer was empty and said nothing."""
+    """Return what the answer's `success` says; True for an empty answer, as vLLM gave before about 0.12."""
     if status != HTTPStatus.OK:
         return None
     return not content.strip() or bool(fields_of(content).get("success", True))
@@ -64,7 +64,7 @@ ENGINE = Engine(
     flushed=_flushed,
     no_flush_page="vLLM has this page only with VLLM_SERVER_DEV_MODE=1; --no-flush goes on without.",
     report_flag="Start the server with --enable-prompt-tokens-details.",
-    # A lookup counts when a request is first scheduled, so it shows what was aborted later.
+    # vLLM counts a lookup when it first schedules a request, so these show requests that were aborted later.
     idle_proofs=(("vllm:request_success_total", "vllm:prefix_cache_queries_total"),),
     counters=Counters(
         prefix="vllm:",

@@ -147,7 +147,7 @@ class Lexicon:
 
     @cached_property
     def words(self) -> tuple[Atom, ...]:
-        """The words that fill texts, each with its space: English ones, and at most half of the vocabulary."""
+        """The words that fill texts, each with its space: English, and at most half of the vocabulary."""
         wanted = dict.fromkeys(w for p in english.PATTERNS for slot in p for w in slot if w.isalpha())
         plain = set(self._plain)
         whole = sorted(

@@ -22,7 +22,7 @@ Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 
 
 class _AsNumber:
-    """Describes a ratio in a JSON Schema. Pydantic's own WithJsonSchema shares one mapping among the keys."""
+    """Describes a ratio in a JSON Schema. Pydantic's WithJsonSchema would share one mapping among keys."""
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         del schema, handler
@@ -74,7 +74,7 @@ class Bound(Strict):
         default=None,
     )
     tolerance: Ratio = key(
-        "By how much the aggregate may be missed. Only with aggregate.",
+        "How far the plan may be from the aggregate, above or below. Only with aggregate.",
         unit="cached tokens / prompt tokens",
         example="0.01",
         default=Fraction(5, 1000),
@@ -105,7 +105,7 @@ class Bound(Strict):
         if not given:
             remedy = "Write {min_ratio: 0.9} for a warm set, {max_tokens: 0} for a zero set."
             expected = "one of min_ratio, tokens, max_tokens, aggregate, cold"
-            raise refusal(expected=expected, found="none of them", remedy=remedy)
+            raise refusal(expected=expected, found="none of the five", remedy=remedy)
         if len(given) > 1 and given != ["min_ratio", "tokens"]:
             alone = next(name for name in ("max_tokens", "aggregate", "cold") if name in given)
             remedy = "Only min_ratio and tokens, which both bound a row from below, may stand together."
@@ -119,4 +119,4 @@ class Bound(Strict):
 
 
 UNBOUNDED = Bound(cold=True)
-"""The bound of rows that promise no figure: of cold classes and of traces."""
+"""The bound of rows that promise no figure: rows of cold classes and of traces."""

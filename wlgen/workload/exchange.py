@@ -1,11 +1,11 @@
-"""The exchange of a folder: a set or an export is written beside its place and takes it in one step.
+"""The exchange of a folder: wlgen writes a set or an export beside its place, then swaps the two in one step.
 
 output/<name>                      the folder, always whole
 output/.<name>.building/new-<id>   what a build is writing (an export writes in .<name>.exporting/new-<id>)
-output/.<name>.building/old        the old folder during the exchange; whoever comes next ends the exchange
+output/.<name>.building/old        the old folder during the exchange; if it is killed, the next build ends it
 
-Files that the folder's own marker (manifest.json of a set) does not list are a person's: each stays where it
-is, at its path below the folder, or the exchange is refused.
+Files that the folder's marker (manifest.json in a set) does not list are a person's. Each keeps its path
+below the folder; if the new folder has a file at that path, wlgen refuses the exchange.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _PLACES = {"build": "building", "export": "exporting"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderKind:
-    """What wlgen writes into a folder.
+    """A kind of folder that wlgen writes.
 
-    deed: what writes it. what: the folder in words, "a built set". marker: the name of the file that lists
-    the others. listed: returns the paths that a folder's marker lists, the marker's own among them, relative
-    and with forward slashes; None where the folder holds no such marker.
+    deed: the command that writes it. what: the folder in words, "a built set". marker: the name of the file
+    that lists the others. listed: returns the paths that a folder's marker lists, and the marker's own,
+    relative and with forward slashes; None if the folder holds no such marker.
     """
 
     deed: Literal["build", "export"]
@@ -44,17 +44,17 @@ class FolderKind:
 
 
 class NewFolder:
-    """A folder in the making. Nothing is left of it unless `exchange` puts it in its place.
+    """A folder that is being written. Unless `exchange` puts it in its place, nothing of it is left.
 
-    final: the place that it takes, as the person wrote it. new: where its files are written first.
+    final: its place, as the person wrote it. new: the folder where its files are written first.
     """
 
     def __init__(self, place: Path, kind: FolderKind) -> None:
         self.final = place
         self._kind = kind
-        self._real = Path(os.path.realpath(place))  # where the place is a link, the link stays
+        self._real = Path(os.path.realpath(place))  # a link at the place stays, and what it points to changes
         self._place = self._real.with_name(f".{self._real.name}.{_PLACES[kind.deed]}")
-        self.new = self._place / f"new-{token_hex(4)}"  # so that nothing of a killed process writes there
+        self.new = self._place / f"new-{token_hex(4)}"  # a worker of a killed build writes to another name
         self._old = self._place / "old"
 
     def __enter__(self) -> Self:
@@ -73,12 +73,12 @@ class NewFolder:
             self._settle()
         shutil.rmtree(self._place, ignore_errors=True)
         os.close(self._lock)
-        with suppress(OSError):  # of the folders that were made for this one, the empty ones go
+        with suppress(OSError):  # remove the parents that were made for this folder, if they are empty
             for path in self._made:
                 path.rmdir()
 
     def check_place(self) -> None:
-        """Raise WlgenError where the place holds something that wlgen did not write."""
+        """Raise WlgenError if the place holds something that wlgen did not write."""
         with writing(self.final):
             if not self._real.exists() or self._kind.listed(self._real) is not None:
                 return
@@ -93,10 +93,10 @@ class NewFolder:
         raise error(str(self.final), expected=f"{self._kind.what} or no folder", found=found, remedy=remedy)
 
     def exchange(self) -> None:
-        """Put the finished folder in its place, in one step where the system can, and keep a person's files.
+        """Put the finished folder in its place, and keep a person's files.
 
-        Between the two renames of a system that cannot, a kill leaves the old folder in `old`; the next
-        build or export puts it back.
+        The exchange is one step if the system can swap two folders. If it cannot, it takes two renames, and a
+        kill between them leaves the old folder in `old`; the next build or export puts it back.
         """
         with writing(self.final):
             self._check_free()
@@ -117,7 +117,7 @@ class NewFolder:
             try:
                 held = os.open(self._place, os.O_RDONLY)
             except FileNotFoundError:
-                continue  # the process that held it has just ended and taken the folder away
+                continue  # the process that held the lock has just ended and removed the folder
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._place.stat().st_ino == os.fstat(held).st_ino:
@@ -132,24 +132,23 @@ class NewFolder:
             os.close(held)
 
     def _settle(self) -> None:
-        """End an exchange, however far it came, and clear what was written for it.
+        """End an exchange, however far it came, and remove what was written for it.
 
-        Where the place is empty, the folder in `old` goes back to it. Where it is not, `old` holds the old
-        folder, whose files of a person's go over to the new one, or, if the exchange was only about to
-        happen, the new folder, which has no such files.
+        If the place is empty, the folder in `old` goes back to it. Otherwise `old` holds the old folder, from
+        which a person's files move to the new one; or, just before the swap, the new folder, which has none.
         """
         if self._old.exists():
             if self._real.exists():
                 for path in _others(self._old, self._kind.listed(self._old) or ()):
                     _move(self._old / path, self._real / path)
-                self._old.rename(self._place / f"done-{token_hex(4)}")  # what is left is listed: it may go
+                self._old.rename(self._place / f"done-{token_hex(4)}")  # only listed files are left in it
             else:
                 self._old.rename(self._real)
         for path in self._place.iterdir():
             shutil.rmtree(path, ignore_errors=True)
 
     def _check_free(self) -> None:
-        """Raise WlgenError where a person's file stands where the new folder has one of its own."""
+        """Raise WlgenError if a person's file stands at the path of a file of the new folder."""
         if not self._real.is_dir():
             return
         for path in _others(self._real, self._kind.listed(self._real) or ()):
@@ -157,7 +156,7 @@ class NewFolder:
                 raise error(
                     str(self.final / clash.relative_to(self._real)),
                     expected=f"no file of yours where the {self._kind.deed} writes one",
-                    found="one",
+                    found="a file of yours",
                     remedy="Move it away, or give another --output.",
                 )
 
@@ -172,7 +171,7 @@ def swap(one: Path, other: Path) -> bool:
 
 
 def _others(folder: Path, listed: Collection[str]) -> list[Path]:
-    """Return the topmost paths below a folder that are not listed and hold nothing that is."""
+    """Return the topmost paths below a folder that are not listed and hold no listed path."""
     ours = {PurePosixPath(path) for path in listed}
     parents = {parent for path in ours for parent in path.parents}
     found: list[Path] = []
@@ -189,7 +188,7 @@ def _others(folder: Path, listed: Collection[str]) -> list[Path]:
 
 
 def _clashes(source: Path, target: Path) -> Iterator[Path]:
-    """Yield what cannot be moved from source to target, because something else stands there."""
+    """Yield the paths below `source` that cannot move to `target`, because something else stands there."""
     if _is_folder(source) and _is_folder(target):
         for path in source.iterdir():
             yield from _clashes(path, target / path.name)
@@ -198,7 +197,7 @@ def _clashes(source: Path, target: Path) -> Iterator[Path]:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move a person's file or folder; where a newer one stands there, both stay, the older as NAME.kept."""
+    """Move a person's file or folder. If `target` has a newer one, both stay, the older one as NAME.kept."""
     if _is_folder(source) and _is_folder(target):
         for path in source.iterdir():
             _move(path, target / path.name)

@@ -31,7 +31,7 @@ class FileProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promises:
-    """The three promises as ratios of prompt_len: the spec's bound, the mean over tokens, the worst row."""
+    """The three promises as ratios of prompt_len: what the spec asks, all tokens together, the worst row."""
 
     configured: float
     aggregate: float
@@ -42,13 +42,12 @@ class Promises:
 class Manifest:
     """manifest.json, keys in this order. No timestamp, host or absolute path.
 
-    spec: the normalised spec. encoding: {name, tokenizer_sha256, head_ids, tail_ids, server_kwargs, chat}.
-    cache: the rule; a file keeps its numbers. splits: rows a split and rank, {split: {"rows": n, "per_rank":
-    [..]}}.
-    ranks: those whose files are here; a build of some ranks alone has not all. proof: how exactness was
-    proved. rounds: those that are here, None for a spec of one round; splits counts the rows of one.
-    card: the proof of the set's README.md, None for a set that was built before there was one.
-    numbering: 2 where first tokens are dealt to later rounds, or to a crowded round, without gaps.
+    spec: `Spec.content`. encoding: {name, tokenizer_sha256, head_ids, tail_ids, server_kwargs, chat}.
+    cache: the rule; the file keeps its numbers. splits: how many rows each split has in one round,
+    {"formal": {"rows": 640, "per_rank": [40, ...]}}. ranks: the ranks whose files are here, since a build may
+    write some ranks alone. rounds: the rounds that are here; None if the spec has one. proof: how exactness
+    was proved. card: the proof of the set's README.md; None in a set older than cards.
+    numbering: 2 if later rounds, or a crowded first round, get first tokens without gaps (plan/ordinals.py).
     """
 
     format: str
@@ -78,16 +77,16 @@ class Manifest:
         return asked if isinstance(asked, list) else [asked]
 
     def bound_of(self, request_class: str | None) -> Bound:
-        """Return what each check and formal row of a class must find cached; a trace asks for nothing."""
+        """Return what each check and formal row of a class must find cached; a trace has no bound."""
         asked = next(of for of in self.classes if of.get("name") == request_class).get("cached")
         return UNBOUNDED if asked is None else Bound.model_validate(asked)
 
 
 def parse_manifest(content: Mapping[str, Any]) -> Manifest:
-    """Return the manifest of a decoded manifest.json; KeyError, TypeError or ValueError where it is none.
+    """Return the manifest of a decoded manifest.json; KeyError, TypeError or ValueError if it is not one.
 
-    This is the one door for manifests: whatever passes here has the types, ranges and plain names that the
-    rest of wlgen relies on, so a damaged or foreign file never crashes a command or names a path outside.
+    Every manifest passes here. What passes has the types, ranges and plain names that the rest of wlgen
+    relies on, so that no damaged or foreign file crashes a command or names a path outside the set.
     """
     manifest = _typed(Manifest, content)
     for what, fits in _shapes(manifest):
@@ -111,7 +110,7 @@ def parse_manifest(content: Mapping[str, Any]) -> Manifest:
 
 
 def _shapes(manifest: Manifest) -> Iterator[tuple[str, bool]]:
-    """Yield in words what a value must be, and whether it is; each test relies on those before it."""
+    """Yield what a value must be, in words, and whether it is so. Each test relies on the tests before it."""
     spec, ranks = manifest.spec, manifest.spec.get("dp_ranks")
     numbers: dict[str, Any] = manifest.cache if isinstance(manifest.cache, dict) else {}
     yield "name: a-z, 0-9, dots, _ and -", bool(_NAME.fullmatch(manifest.name))

@@ -1,4 +1,4 @@
-"""A built set on disk: opened by its folder, read row by row, and its files proved by their hashes."""
+"""A built set on disk: opened by its folder, read row by row, and proved by the hashes of its files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wlgen.workload.splits import SPLITS, Split, in_order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A built set: its folder and manifest. Rows are streamed, never held."""
+    """A built set: its folder and manifest. Rows are read one by one, and never all held in memory."""
 
     folder: Path
     manifest: Manifest
@@ -29,7 +29,7 @@ class Workload:
         ranks: Sequence[int] | None = None,
         rounds: Sequence[int] | None = None,
     ) -> list[FileProof]:
-        """Return the files in the order they are sent: seeds, then each round's checks and formal rows."""
+        """Return the files in the order of sending: seeds, then each round's checks and formal rows."""
         wanted = range(self.manifest.dp_ranks) if ranks is None else ranks
         every = self.manifest.rounds or (0,) if rounds is None else rounds
         by_path = {f.path: f for f in self.manifest.files}
@@ -42,13 +42,13 @@ class Workload:
         ranks: Sequence[int] | None = None,
         rounds: Sequence[int] | None = None,
     ) -> Iterator[Row]:
-        """Yield rows in the order of `files`; WlgenError names the file and line of the first bad one."""
+        """Yield rows in the order of `files`; WlgenError names the file and line of the first bad row."""
         for proof in self.files(splits, ranks, rounds):
             yield from read_rows(self.folder / proof.path)
 
 
 def open_workload(folder: Path) -> Workload:
-    """Open a built set by its folder; the manifest is read, the files are not yet proved."""
+    """Open a built set by its folder: read its manifest, but do not yet prove its files."""
     path = folder / MANIFEST
     remedy = "Give the folder that `wlgen build` wrote, output/<name>."
     try:
@@ -89,10 +89,10 @@ def prove_files(workload: Workload) -> None:
 
 
 def listed_files(folder: Path) -> set[str] | None:
-    """Return the paths of a set's own files, the manifest's among them; None where the folder holds no set.
+    """Return the paths of a set's own files and of its manifest; None if the folder holds no set.
 
-    A set is known by the format that its manifest names, so a folder with somebody else's manifest.json is
-    none. Whatever the manifest does not list is a person's.
+    A folder with another program's manifest.json holds no set: a set's manifest names wlgen's format. Every
+    file that the manifest does not list is a person's.
     """
     try:
         content = orjson.loads(regular(folder / MANIFEST).read_bytes())
@@ -107,7 +107,7 @@ def listed_files(folder: Path) -> set[str] | None:
 
 
 def file_sha256(path: Path) -> str | None:
-    """Return the sha256 of a file's bytes, or None where it cannot be read."""
+    """Return the sha256 of a file's bytes, or None if the file cannot be read."""
     try:
         with regular(path).open("rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()

@@ -1,7 +1,7 @@
 """Rows of a set: one request each, one JSONL line each.
 
-output/<name>/<split>/rank-<00>.jsonl        one row a line, UTF-8
-output/<name>/<split>/round-<1>/rank-<00>.jsonl    of a later round
+output/<name>/<split>/rank-<00>.jsonl              one row a line, UTF-8
+output/<name>/<split>/round-<1>/rank-<00>.jsonl    the rows of a later round
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from wlgen.workload.splits import BY_NAME, SPLITS, Split
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One request. Fields and their order are the keys of a JSONL line; lengths are tokens.
+    """One request. Its fields, in this order, are the keys of a JSONL line; lengths are in tokens.
 
-    id: unique in the workload, "formal-r03-000007". group: rows sharing one prefix.
-    body_len: tokens of the message text. prompt_len: with framing. shared_len: longest common token prefix
-    with the row's group, framing head included. cached_len: what the rule says the server will report.
-    prompt_sha256: of the prompt ids as little-endian uint32.
-    Keys that a line leaves out where they are None: request_class, of a spec with several; session and turn,
-    of a conversation; timestamp_ms, since its round began; cached_len_recorded, what is cached if the model
-    has answered each turn with the recorded text.
+    id: unique in the workload, "formal-r03-000007". group: the name that all rows of one prefix have.
+    body_len: tokens of the messages' text. prompt_len: tokens of the prompt, framing included. shared_len:
+    tokens of the longest prefix that the row shares with its group, framing head included. cached_len: the
+    tokens that the rule says the server will report as cached.
+    prompt_sha256: the hash of the prompt ids as little-endian uint32.
+    A line leaves out these keys if they are None: request_class, for a spec with several; session and turn,
+    for a conversation; timestamp_ms, the time since the round began; cached_len_recorded, the cached tokens
+    if the model answered each earlier turn with the recorded text.
     """
 
     id: str
@@ -52,13 +53,13 @@ class Row:
 
     @property
     def text_sha256(self) -> str:
-        """sha256 of the last message's text: how a client's record is matched to its row."""
+        """The sha256 of the last message's text, by which a client's record finds its row."""
         return hashlib.sha256(self.messages[-1].content.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One broken promise: the row's id (or a place, where it is of no row), expected and got."""
+    """One broken promise: the row's id (or a place, if no row broke it), what was expected and found."""
 
     id: str
     promise: str
@@ -72,7 +73,7 @@ def row_file(split: str, rank: int, round_: int = 0) -> str:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of one file; WlgenError names the line where it is not a row."""
+    """Yield the rows of one file; WlgenError names the first line that is not a row."""
     try:
         with regular(path).open("rb") as lines:
             for number, line in enumerate(lines, 1):

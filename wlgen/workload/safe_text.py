@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from tokenizers import AddedToken
     from tokenizers.normalizers import Normalizer
 
-# Braces are rewritten by clients' templating; controls and U+FFFD do not survive JSON or re-encoding; at
-# U+2028 and U+2029 some readers of JSONL break a line.
+# Clients' templates rewrite braces; control characters and U+FFFD do not survive JSON or re-encoding; some
+# readers of JSONL end a line at U+2028 and U+2029.
 _UNSAFE = re.compile("[{}\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffd\ud800-\udfff]")
 _PLAIN = (string.ascii_letters + string.digits + " .,:;'!?-()\n").encode()
 
 
 class Hygiene:
-    """The rules for one encoding, whose tokenizer says which strings it takes for added tokens.
+    """What a body must not hold under one encoding, whose tokenizer has added tokens such as "<|im_end|>".
 
-    A tokenizer looks for some added tokens in the text itself, and for those that are `normalized` in what
-    its normalizer makes of the text: where that lower-cases, "Quiet River" holds the token "quiet river".
-    One that is `single_word` is none inside a longer word: "art" in "party".
+    A tokenizer looks for most added tokens in the text itself, and for those marked `normalized` in the
+    normalized text: if that is in lower case, "Quiet River" holds the token "quiet river". It does not look
+    for a token marked `single_word` inside a longer word: "art" in "party".
     """
 
     def __init__(self, encoding: Encoding) -> None:
@@ -35,7 +35,7 @@ class Hygiene:
         self._normalizer = tokenizer.normalizer
         self._as_written = [t for t in added if not (t.normalized and self._normalizer)]
         self._normalized = [t for t in added if t.normalized and self._normalizer]
-        # A normalizer that keeps ASCII text as it is needs not be run over such a text, nor over its tokens.
+        # A normalizer that does not change ASCII need not be run over an ASCII text, nor over the tokens.
         self._plain_changes = bool(self._normalized) and not _keeps_ascii(self._normalizer)
         plain = set(_PLAIN.decode())
         self._plain_special = [t for t in added if set(t.content) <= plain]
@@ -56,7 +56,7 @@ class Hygiene:
         return str(self._normalizer.normalize_str(text)) if self._normalizer else text
 
     def fault(self, text: str) -> str | None:
-        """Return what is wrong with a body's text, or None. Plain ASCII text is judged by one scan."""
+        """Return what is wrong with a body's text, or None. For plain ASCII text one scan decides."""
         if not text:
             return "an empty text"
         if text[0].isspace() or text[-1].isspace():
@@ -87,7 +87,7 @@ def _keeps_ascii(normalizer: Normalizer) -> bool:
 
 
 def _any_of(tokens: Iterable[tuple[AddedToken, str]]) -> re.Pattern[str]:
-    """Return the pattern of added tokens in a text, given each one's content in such a text."""
+    """Return a pattern that finds these added tokens in a text; each token comes with its content there."""
     patterns = (
         rf"(?<!\w){re.escape(content)}(?!\w)" if token.single_word else re.escape(content)
         for token, content in tokens

@@ -1,6 +1,6 @@
 """Splits: the kinds of rows that a set has, each a value with its facts.
 
-A server meets the seeds first, once, whatever the rounds. Then each round brings its checks and its formal
+A server gets the seeds first, and once, however many rounds there are; then each round's checks and formal
 rows. A set of 16 ranks and two rounds has the files seed/rank-00 to -15, check/rank-00 to -15,
 formal/rank-00 to -15, and then check and formal of round 1.
 
@@ -18,10 +18,10 @@ from typing import NamedTuple, Self
 class _Facts(NamedTuple):
     """What the rest of wlgen asks of a split, instead of comparing its name.
 
-    primes: its rows put a prefix into a server's cache, so none of them has a bound to keep.
-    measured: its rows are the benchmark itself; the others are sent before it.
-    each_round: it comes anew in each round; else once, before the first.
-    per_prefix: the spec counts its rows for each prefix on each rank (seed: {per_rank: 2}); else it counts
+    primes: its rows put a prefix into a server's cache, and have no bound themselves.
+    measured: its rows are the benchmark itself; rows of other splits are sent before them.
+    each_round: each round has new rows of this split; if not, the split comes once, before the first round.
+    per_prefix: the spec counts its rows for each prefix on each rank (seed: {per_rank: 2}); if not, it counts
     the rows of all ranks (formal: {total: 640}), which are drawn from the classes.
     """
 
@@ -32,7 +32,7 @@ class _Facts(NamedTuple):
 
 
 class Split(StrEnum):
-    """A kind of rows, in the order in which a server meets them; equal to its name in files and folders."""
+    """A kind of rows, in the order in which a server gets them; equal to its name in files and folders."""
 
     primes: bool
     measured: bool
@@ -50,7 +50,7 @@ class Split(StrEnum):
     FORMAL = "formal", _Facts(primes=False, measured=True, each_round=True, per_prefix=False)
 
     def within(self, round_: int, rounds: Container[int]) -> bool:
-        """Return whether a row of this split and round belongs to `rounds`: a seed does to each of them."""
+        """Return whether a row of this split and round belongs to `rounds`; a seed belongs to all rounds."""
         return not self.each_round or round_ in rounds
 
 
@@ -62,7 +62,7 @@ MEASURED = tuple(split for split in SPLITS if split.measured)
 
 
 def in_order(rounds: Iterable[int]) -> Iterator[tuple[Split, int]]:
-    """Yield (split, round) as a server meets them: (seed, 0), then (check, r) and (formal, r) of each r."""
+    """Yield (split, round) as a server gets them: (seed, 0), then (check, r) and (formal, r) for each r."""
     yield from ((split, 0) for split in SPLITS if not split.each_round)
     for round_ in rounds:
         yield from ((split, round_) for split in SPLITS if split.each_round)

@@ -1,4 +1,4 @@
-"""Disk: files that are hashed while they are written, and failures said in words."""
+"""Files that are hashed while they are written, and failures to write as errors in words."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Self, TypeAlias
 from wlgen.errors import error
 
 Part: TypeAlias = bytes | memoryview
-BUFFER = 1 << 18  # bytes that are hashed and written together; a larger part is passed on as it is
+BUFFER = 1 << 18  # bytes that are hashed and written together
 
 
 class HashedFile:
-    """A file that is hashed while it is written. A failure is a WlgenError that names it.
+    """A file that is hashed while it is written. A failure to write is a WlgenError that names the file.
 
-    The thread that makes the bytes hashes and writes them too. With a second thread for that, a build of
-    10,000 rows of 2048 tokens took 3.3 s of processor time, without it 3.0 s (the least of four runs each, by
-    turns).
+    The thread that makes the bytes also hashes and writes them. With a second thread for that, a build of
+    10,000 rows of 2048 tokens took 3.3 s of processor time, without it 3.0 s (the best of four alternating
+    runs each).
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +45,7 @@ class HashedFile:
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
     ) -> None:
         if failure is not None:
-            with suppress(OSError):  # what failed first is told
+            with suppress(OSError):  # the first failure is the one to report
                 self._file.close()
             return
         with writing(self._path):
@@ -73,7 +73,7 @@ class HashedFile:
 
 
 def _joined(parts: list[Part]) -> Iterator[Part]:
-    """Join runs of small parts, and pass large ones on as they are."""
+    """Yield the parts, with runs of small parts joined."""
     small: list[Part] = []
     for part in parts:
         if len(part) < BUFFER // 4:
@@ -89,7 +89,7 @@ def _joined(parts: list[Part]) -> Iterator[Part]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError on the way to `path` into a WlgenError that says what to do."""
+    """Turn an OSError of the `with` block into a WlgenError at `path` that says what to do."""
     try:
         yield
     except OSError as failure:
@@ -100,10 +100,11 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def check_output(path: Path, *inputs: Path) -> None:
-    """Raise WlgenError where writing to `path` would change an input, or what stands in its folder."""
+    """Raise WlgenError if writing to `path` would change an input, or a file in an input's folder."""
     place = path.resolve()
     for each in inputs:
         source = each.resolve()
         if place == source or source in place.parents:
             remedy = "Give another place."
-            raise error(str(path), expected="a place apart from what is read", found=str(each), remedy=remedy)
+            expected = "a place outside of the inputs, which the command reads"
+            raise error(str(path), expected=expected, found=str(each), remedy=remedy)
