@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,28 +31,26 @@ def outline(ready: Blueprint, in_flight: int = 0) -> dict[str, Any]:
     admitted at a time for the trajectory of the hit ratio, 0 for none.
     """
     plan, rule = ready.plan, ready.spec.cache
-    formal = [row for rank in range(ready.spec.dp_ranks) for row in plan.rows(Split.FORMAL, rank)]
-    columns = {name: _length([getattr(row, name) for row in formal]) for name in _LENGTHS}
+    formal = _Columns()
+    tree = [node._asdict() for node in prefix_tree(formal.read(ready))]
     splits = {split.value: _split(ready, split) for split in SPLITS}
     return {
         "name": ready.spec.name,
         "rule": {"name": rule.name, "page_size": rule.page_size, "hit_quantum": rule.hit_quantum},
         "framing": {"head": plan.head_len, "tail": len(plan.frame(("user",)).ids[-1])},
-        **columns,
-        "unique_len": _length([_unique(row) for row in formal]),
-        "computed_len": _length([row.prompt_len - row.cached_len for row in formal]),
+        **{name: _length(lengths) for name, lengths in formal.lengths.items()},
         "promises": {
             "configured": plan.promises.configured,
             "aggregate": plan.promises.aggregate,
             "per_request_min": plan.promises.per_request_min,
         },
-        "arrivals": _arrivals(ready, formal),
-        "groups": len({row.group for row in formal if row.shared_len > plan.head_len}),
+        "arrivals": _arrivals(ready, formal.times),
+        "groups": len(formal.groups),
         "rounds": ready.spec.rounds,
         "splits": splits,
         "rows_that_share_a_lead": ready.crowded,
         "bytes": sum(split["bytes"] for split in splits.values()),
-        "tree": [node._asdict() for node in prefix_tree(formal)],
+        "tree": tree,
         "trajectory": _trajectory(plan, in_flight) if in_flight else [],
     }
 
@@ -58,8 +58,36 @@ def outline(ready: Blueprint, in_flight: int = 0) -> dict[str, Any]:
 _LENGTHS = ("body_len", "prompt_len", "shared_len", "cached_len", "output_len")
 
 
-def _length(lengths: list[int]) -> int | dict[str, Any]:
-    return lengths[0] if len(set(lengths)) == 1 else describe(np.array(lengths, dtype=np.int64))
+class _Columns:
+    """What an outline asks of the formal rows, 8 bytes a number: a million rows are 64 MB, as rows 1.5 GB.
+
+    lengths: a column a name. times: milliseconds, of rows that have a time. groups: those that share more
+    than the framing head.
+    """
+
+    def __init__(self) -> None:
+        self.lengths = {name: array("q") for name in (*_LENGTHS, "unique_len", "computed_len")}
+        self.times = array("q")
+        self.groups: set[str] = set()
+
+    def read(self, ready: Blueprint) -> Iterator[RowPlan]:
+        """Yield the formal rows, and keep of each what an outline asks."""
+        plan = ready.plan
+        for row in (row for rank in range(ready.spec.dp_ranks) for row in plan.rows(Split.FORMAL, rank)):
+            for name in _LENGTHS:
+                self.lengths[name].append(getattr(row, name))
+            self.lengths["unique_len"].append(_unique(row))
+            self.lengths["computed_len"].append(row.prompt_len - row.cached_len)
+            if row.timestamp_ms is not None:
+                self.times.append(row.timestamp_ms)
+            if row.shared_len > plan.head_len:
+                self.groups.add(row.group)
+            yield row
+
+
+def _length(lengths: array[int]) -> int | dict[str, Any]:
+    column = np.frombuffer(lengths, dtype=np.int64) if lengths else np.empty(0, dtype=np.int64)
+    return lengths[0] if len(column) and (column == column[0]).all() else describe(column)
 
 
 def _unique(row: RowPlan) -> int:
@@ -67,9 +95,8 @@ def _unique(row: RowPlan) -> int:
     return sum(s.tokens for m in row.messages for s in m.segments if not s.kept)
 
 
-def _arrivals(ready: Blueprint, formal: list[RowPlan]) -> dict[str, Any] | None:
+def _arrivals(ready: Blueprint, times: array[int]) -> dict[str, Any] | None:
     """Return how the rows of a round arrive, None where they have no times."""
-    times = [row.timestamp_ms for row in formal if row.timestamp_ms is not None]
     if not times:
         return None
     span = (max(times) - min(times)) / 1000
@@ -86,8 +113,11 @@ def _split(ready: Blueprint, split: Split) -> dict[str, Any]:
     """Return the rows of a split, and the figures of its first row."""
     plan, rounds = ready.plan, ready.spec.rounds if split.each_round else 1
     per_rank = [plan.count(split, rank) for rank in range(ready.spec.dp_ranks)]
-    rows = [row for rank in range(ready.spec.dp_ranks) for row in plan.rows(split, rank)]
-    first = rows[0] if rows else None
+    first, tokens, kinds = None, 0, set()
+    for row in (row for rank in range(ready.spec.dp_ranks) for row in plan.rows(split, rank)):
+        first = first or row
+        tokens += row.prompt_len
+        kinds.add((row.prompt_len, row.cached_len, row.output_len))
     size = sum(map(len, row_line(ready.composer().compose(first)))) / first.prompt_len if first else 0
     return {
         "rows": sum(per_rank),
@@ -95,8 +125,8 @@ def _split(ready: Blueprint, split: Split) -> dict[str, Any]:
         "prompt_len": first.prompt_len if first else 0,
         "cached_len": first.cached_len if first else 0,
         "output_len": first.output_len if first else 0,
-        "alike": len({(row.prompt_len, row.cached_len, row.output_len) for row in rows}) <= 1,
-        "bytes": round(size * sum(row.prompt_len for row in rows)) * rounds,
+        "alike": len(kinds) <= 1,
+        "bytes": round(size * tokens) * rounds,
     }
 
 
