@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 
@@ -143,6 +144,21 @@ def test_meta_info_tells_the_rank_and_the_tier(plain):
     said = plain.chat("meta", routed_dp_rank=1, return_meta_info=True)
     assert said["choices"][0]["meta_info"]["dp_rank"] == 1
     assert said["usage"]["reasoning_tokens"] == 0
+    assert first["weight_version"] == "default"
+
+
+def test_an_answer_says_which_weights_gave_it_and_at_which_stop_text_it_ended(plain):
+    """SGLang 0.5.23 keeps both keys whether or not it has anything to say: no stop text, default weights."""
+    said = plain.chat("whole")
+    assert said["metadata"] == {"weight_version": "default"}
+    assert said["choices"][0]["matched_stop"] is None
+    prompt = {"prompt": [9] * 20, "max_tokens": 1}
+    whole = plain.post("/v1/completions", prompt).json()
+    assert (whole["metadata"], whole["choices"][0]["matched_stop"]) == (said["metadata"], None)
+    streamed = plain.post("/v1/completions", prompt | {"stream": True}).text
+    events = [json.loads(line[6:]) for line in streamed.splitlines() if line.startswith("data: {")]
+    assert all("matched_stop" in choice for event in events for choice in event["choices"])
+    assert not any("metadata" in event for event in events)
 
 
 @pytest.mark.parametrize("fields", [{"n": 2}, {"max_tokens": 0}, {"max_tokens": None}])

@@ -77,7 +77,9 @@ class Answer:
         if self.ask.kind == "completion":
             content = {"text": text}
         choice: dict[str, Any] = {"index": 0, **content, "logprobs": None, "finish_reason": "length"}
+        choice |= self.dialect.more_choice
         answer = self._chunk([choice]) | {"object": _OBJECTS[self.ask.kind], "simulation": True}
+        answer |= self.dialect.more_answer
         if self.usage:
             answer["usage"] = self._usage(cached_len)
         if self.ask.cached_details and self.cached and cached_len:
@@ -102,10 +104,9 @@ class Answer:
         return self._chunk([choice])
 
     def _choice(self, delta: dict[str, str], finish_reason: str | None) -> dict[str, Any]:
-        if self.ask.kind == "chat":
-            return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        text = delta.get("content", "")
-        return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
+        said = {"delta": delta} if self.ask.kind == "chat" else {"text": delta.get("content", "")}
+        end = {"logprobs": None, "finish_reason": finish_reason}
+        return {"index": 0, **said, **end, **self.dialect.more_choice}
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         kind = _OBJECTS[self.ask.kind]
@@ -153,6 +154,7 @@ class Answer:
             "cached_tokens_details": _tiers(cached_len) if cached_len else None,
             "dp_rank": self.rank,
             "num_retractions": 0,
+            "weight_version": "default",
             "simulation": SIMULATION,
         }
 

@@ -42,8 +42,8 @@ class Dialect:
     ends_apart: the finish reason comes in an event of its own, after the last token.
     output_ids_key: the chat choice's key of output ids; prompt_ids_on_top: the prompt's ids stand beside the
     choices.
-    more_usage: further keys of usage. refusal: the body of an error, from kind of route, message, type and
-    status.
+    more_usage, more_choice, more_answer: further keys of usage, of each choice and of a whole answer.
+    refusal: the body of an error, from kind of route, message, type and status.
     pages: pages of facts, path -> content, from the settings and the ranks.
     flush_page: the path to POST to. flush_waits: it takes `timeout=SECONDS` and answers 400 while busy; else
     it says {"success": false}.
@@ -66,6 +66,8 @@ class Dialect:
     output_ids_key: str
     prompt_ids_on_top: bool
     more_usage: Mapping[str, Any]
+    more_choice: Mapping[str, Any]
+    more_answer: Mapping[str, Any]
     refusal: Callable[[str, str, str, int], dict[str, Any]]
     pages: Callable[[Settings, Sequence[Rank]], dict[str, Any]]
     flush_page: str

@@ -57,6 +57,8 @@ DIALECT = Dialect(
     output_ids_key="token_ids",
     prompt_ids_on_top=True,
     more_usage={},
+    more_choice={},
+    more_answer={},
     refusal=lambda _kind, message, error_type, status: {
         "error": {"message": message, "type": error_type, "param": None, "code": status}
     },
