@@ -193,7 +193,7 @@ def test_a_persons_file_where_the_set_has_one_is_refused_and_nothing_changes(bui
     with pytest.raises(WlgenError) as refused:
         build(spec, built.folder.parent)
     assert str(refused.value) == (
-        f"{mine}: expected no file of yours where the build writes one, found one. "
+        f"{mine}: expected no file of yours where the build writes one, found a file of yours. "
         "Move it away, or give another --output."
     )
     assert content_of(built.folder) == before

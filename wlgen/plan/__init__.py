@@ -3,8 +3,8 @@
 What other rooms import of it:
 solve     from a spec to its plan
 rows      the plan of one row, in integers
-refusals  why a spec has no plan, and the nearest spec that has one
-predict   what each planned row finds cached, replayed
+refusals  why a spec has no plan, and the nearest spec that has a plan
+predict   what each planned row finds cached, from a replay
 ordinals  which first token each stream takes
-tree      the prefix tree of a set's rows, and the hit ratio along them
+tree      the prefix tree of a set's rows, and the cached ratio from its first row to its last
 """

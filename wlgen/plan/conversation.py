@@ -26,7 +26,7 @@ class Conversation:
     def messages(
         self, first: tuple[MessagePlan, ...], turn: int, stream_of: Callable[[int], Coordinates]
     ) -> tuple[MessagePlan, ...]:
-        """Return the messages of a turn, given those of turn 0: each later one has a stream of its own."""
+        """Return the messages of a turn, given those of turn 0. Each later message has its own stream."""
         session = self._of.requests.session
         if session is None:
             return first
@@ -46,7 +46,7 @@ class Conversation:
         return sum(m.tokens for m in messages) + self._frame(tuple(m.role for m in messages)).tokens
 
     def shared_len(self, messages: tuple[MessagePlan, ...]) -> int:
-        """Return the tokens that a turn shares with the turn before it, its tail as far as it stays."""
+        """Return the tokens that a turn shares with the turn before: its messages and a part of its tail."""
         before = messages[:-2]
         gaps = self._frame(tuple(m.role for m in messages)).ids
         tail = self._frame(tuple(m.role for m in before)).ids[-1]

@@ -1,4 +1,4 @@
-"""The population: rows drawn from a spec's classes, with the seeds and checks that their prefixes need."""
+"""The population: rows drawn from a spec's classes, and the seeds and checks that their prefixes need."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Population:
 
     @property
     def chained(self) -> bool:
-        """Whether a message of any row may have more than one segment: a prefix, and more behind it."""
+        """Whether a message of some row may have more than one segment: a prefix, and more behind it."""
         return any(of.chain for of in self.classes)
 
     def reuse(self) -> tuple[Column, Column, Column]:
@@ -63,9 +63,10 @@ class Population:
 
     @cached_property
     def _times(self) -> list[int] | None:
-        """Milliseconds of each row, by n, in the order of generation, so that growth keeps them.
+        """The sending time of each row n in milliseconds.
 
-        In another order, rows at the same place of their files follow one another.
+        Times go to rows in the order of generation, so that a set that grows keeps them. In another order
+        of rows they go to the first row of each rank's file, then to the second row of each, and so on.
         """
         arrivals, session = self._spec.arrivals, self._spec.requests[0].session
         if arrivals is None and (session is None or session.think_ms is None):
@@ -113,23 +114,23 @@ class Population:
 
     @cached_property
     def _coldest(self) -> set[int]:
-        """The formal rows of zero classes that are the first which their rank gets, by n.
+        """The numbers n of formal rows of zero classes that are the first row of all on their rank.
 
-        With pages of 1 every later row of a zero set finds the framing head, 2 tokens of DeepSeek-V4; the
-        first row of a rank finds none.
+        With pages of 1 every later row of a zero set finds the framing head cached, 2 tokens for DeepSeek-V4;
+        the first row of a rank finds nothing.
         """
         orders = enumerate(self.table.orders)
         firsts = [int(o[0]) for rank, o in orders if len(o) and self._is_first_file(Split.FORMAL, rank, 0)]
         return {n for n in firsts if self._is_zero(int(self.table.request_class[n]))}
 
     def ordinals(self) -> tuple[int, int]:
-        """Return bounds of every segment's ordinal, the least and the greatest."""
+        """Return the least and the greatest ordinal that a segment may have."""
         most = int(self.table.number.max(initial=0))
         return self.numbering.least(most), most
 
     @cached_property
     def numbering(self) -> Numbering:
-        """How streams are numbered, from the spec alone, so that growth moves nothing."""
+        """The numbering of streams, which follows from the spec's shape and not from how many rows it has."""
         ranks, classes = self._spec.dp_ranks, len(self.classes)
         sizes = {"all": 1, "rank": ranks}
         counts = [sizes.get(level.shared_by, level.groups or 1) for of in self.classes for level in of.levels]
@@ -146,7 +147,7 @@ class Population:
         return SingleTurns(self.classes, self.numbering)
 
     def densely(self) -> Population:
-        """Return the same rows, whose seeds and checks leave no first token unused."""
+        """Return the same rows, with seeds and checks numbered so that no first token stays unused."""
         return Population(self._spec, self.classes, self._frame, dense=True)
 
     def _primed(self, split: Split, rank: int) -> list[Primed]:
@@ -176,7 +177,7 @@ class Population:
         return replace(self._turn(row, of, entry.n), cached_len_recorded=recorded)
 
     def _first_turn(self, entry: Entry, round_: int, cached_len: int) -> RowPlan:
-        """Return a formal row, or what it is in the first turn of its session."""
+        """Return a formal row; for a later turn of a session, the row that the first turn would be."""
         path = self.table.paths[entry.path]
         return self._turns.row(
             self.classes[entry.request_class],
@@ -196,7 +197,7 @@ class Population:
         )
 
     def _turn(self, row: RowPlan, of: RequestClass, n: int) -> RowPlan:
-        """Return a turn of a conversation, given its first: all messages before it, and one more."""
+        """Return a turn of a conversation, given its first turn: all earlier messages, and one more."""
         conversation = Conversation(of, self._frame)
         session, turn = int(self.table.session[n]), int(self.table.turn[n])
         messages = conversation.messages(
@@ -213,9 +214,10 @@ class Population:
 
     @cached_property
     def _predicted(self) -> list[tuple[int, int]] | None:
-        """For each row by n, what it finds cached without and with recorded answers; None: its whole prefix.
+        """For each row n, the tokens it finds cached without and with recorded answers.
 
-        Rows that nothing primes for (a cold start, later turns) find what the rows before them have left.
+        None for a set in which each row finds its whole prefix. Other rows, in a cold set or in later turns,
+        find what the rows before them have left.
         """
         requests = self._spec.requests
         if not (requests[0].session or any(r.cached.cold for r in requests)):
@@ -234,7 +236,7 @@ class Population:
         return [found[n] for n in range(len(found))]
 
     def _checks(self, rank: int, count: int, round_: int) -> Iterator[RowPlan]:
-        """Yield a rank's checks: each is the deepest formal row of its prefix, with a text of its own."""
+        """Yield a rank's checks. Each has the shape of its prefix's deepest formal row, and its own text."""
         table, primed_all = self.table, self._primed(Split.CHECK, rank)
         coldest = self._is_first_file(Split.CHECK, rank, round_)
         for index in range(count):
@@ -262,7 +264,7 @@ class Population:
     def _seeds(self, rank: int, count: int) -> Iterator[RowPlan]:
         """Yield a rank's seeds: a prefix and just enough behind it, or prompts of their class's full length.
 
-        Seeds find what the seeds before them have left: other turns of their prefix, and its ancestors.
+        A seed finds cached what earlier seeds have left: earlier seeds of its prefix, and prefixes above it.
         """
         table, seed, primed_all = self.table, self._spec.splits.seed, self._primed(Split.SEED, rank)
         held = Predictor(self._spec.cache, self._frame)

@@ -1,14 +1,14 @@
 """Ordinals: which first token each stream takes, among the streams that begin behind the same tokens.
 
-Rows of one group part at their first own token, so each needs a token there that no other row has. A plan
-knows no vocabulary. It gives each stream a number, its ordinal, and build/openings.py gives each ordinal one
-of the vocabulary's first tokens, counted from the front (0, 1, 2) or from the back (-1, -2, -3):
+Rows of one group differ from their first own token on, so each row needs a token there that no other row has.
+A plan knows no vocabulary. It gives each stream a number, its ordinal, and build/openings.py gives each
+ordinal a first token of the vocabulary's list, from its front (0, 1, 2) or from its back (-1, -2, -3):
 
     0   1   2   3  ...   formal rows of the first round
-    ... -14  -8  -2      prefixes, in a lane of their own: prefix p takes -2 - 6p
-    ... -16 -10  -4      seeds: seed p takes -4 - 6p
-    ... -54 -30  -6      checks of the first round: check p takes -6 - 24p
-    ... -5  -3  -1       rows of later rounds, in the places that no lane takes
+    ... -14  -8  -2      prefixes: number p takes -2 - 6p, so they have a lane of their own
+    ... -16 -10  -4      seeds: number p takes -4 - 6p
+    ... -54 -30  -6      checks of the first round: number p takes -6 - 24p
+    ... -5  -3  -1       rows of later rounds, at the places that no lane takes
 
 The lanes are part of the format, since the bytes of sets with one round are keyed by them. No ordinal depends
 on how many formal rows there are, so a set that grows keeps its first rows.
@@ -18,16 +18,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-NUMBERING = 2  # of sets with several rounds, or numbered densely; their manifest says so
+NUMBERING = 2  # in the manifest of a set that has several rounds, or is numbered densely
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
     """The ordinals of one plan.
 
-    branches, seeds, checks: the most prefixes, seeds and checks of one round that begin at one point, as the
-    spec alone says. dense: seeds and checks take free places too, for a set whose lanes run out of first
-    tokens. 1600 checks ask for the place 38,382 from the back in their lane, and for the place 1,601 without.
+    branches, seeds, checks: the most prefixes, seeds and checks of one round that begin at one point; they
+    follow from the spec. dense: whether seeds and checks take free places too, as in a set whose lanes run
+    out of first tokens: the last of 1600 checks takes the place 38,382 from the back in its lane, and the
+    place 1,601 without.
     """
 
     rounds: int
@@ -37,7 +38,7 @@ class Numbering:
     dense: bool = False
 
     def formal(self, number: int, round_: int) -> int:
-        """Return the ordinal of a formal row; number: its place among the rows that begin where it does."""
+        """Return the ordinal of a formal row. number: its index among the rows that begin at its point."""
         if round_ == 0:
             return number
         later = self.rounds - 1
@@ -59,7 +60,7 @@ class Numbering:
         return -2 - 6 * number
 
     def least(self, most_formal: int) -> int:
-        """Return a bound that no ordinal is below, where formal rows are numbered from 0 to most_formal."""
+        """Return a number that no ordinal is below, if formal rows are numbered from 0 to most_formal."""
         found = [0, self.formal(most_formal, self.rounds - 1)]
         if self.branches:
             found.append(self.branch(self.branches - 1))
@@ -71,14 +72,14 @@ class Numbering:
 
     @property
     def _first_round(self) -> int:
-        """Free places that seeds and checks of the first round take."""
+        """How many free places the seeds and checks of the first round take."""
         return self.seeds + self.checks if self.dense else 0
 
     def _free(self, number: int) -> int:
-        """Return the ordinal of a free place, counted from the back.
+        """Return the ordinal of the free place `number`, counted from the back.
 
-        A place's number is its own less the lanes' places up to it, so the place is the least fixed point of
-        place = number + taken(place); counting up from `number` ends there.
+        Free places are numbered without the lanes' places, so the wanted place is the least one for which
+        place = number + taken(place); the loop counts up to it.
         """
         place = number
         while (found := number + self._taken(place)) != place:

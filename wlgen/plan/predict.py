@@ -1,11 +1,12 @@
 """Predict: what each planned row will find cached, replayed through the rule before any text exists.
 
-Streams are replaced by made-up ids: each begins with one of its own and goes on alike, so that two rows
-share a run of ids exactly where their texts will, however many streams there are.
+The replay takes made-up ids in place of text. Each stream begins with an id of its own, and all its other
+tokens have the same id, so that two rows share a run of ids exactly where their texts will share tokens.
 
-A row's own part is in no other row, so under a rule that keeps whole pages wherever they end, its first two
-tokens stand for all of it: what the row finds is the same, and the cache holds the shared prefixes alone. Of
-100,000 rows of 2048 tokens over 1000 prefixes of 1024 it holds 1000 prefixes, and not 100,000 own parts.
+No other row has a row's own part. Under a rule that keeps whole pages wherever they end, its first two tokens
+can therefore stand for all of it: the row finds the same tokens cached, and the cache holds shared prefixes
+alone. For 100,000 rows of 2048 tokens over 1000 prefixes of 1024 it holds 1000 prefixes and hardly any of
+the own parts.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from wlgen.streams import Coordinates, answer_to
 
 Ids = NDArray[np.uint32]
 FIRST = 1 << 21  # above every id of a vocabulary
-INNER, END = FIRST - 2, FIRST - 1  # the tokens of a stream behind its first; the end of an answer
+INNER, END = FIRST - 2, FIRST - 1  # every token of a stream but its first; the last token of an answer
 _NO_TEXT = np.array([END], dtype=np.uint32)
 
 
 class Predictor:
-    """The cache of one rank, filled by planned rows in the order they are sent."""
+    """The cache of one rank, which planned rows fill in the order in which they are sent."""
 
     def __init__(self, rule: CacheRule, frame: Callable[[tuple[str, ...]], Framing]) -> None:
         self._cache = new_cache(rule)
@@ -39,14 +40,14 @@ class Predictor:
         self._starts: dict[Coordinates, int] = {}
 
     def send(self, row: RowPlan, answer_len: int = 0) -> int:
-        """Return the cached tokens of a row, and keep what it leaves: its prompt, and a recorded answer.
+        """Return the cached tokens of a row, and keep its prompt and its recorded answer.
 
-        answer_len: tokens of its answer that the next turn sends again; 0 for an answer nobody repeats.
+        answer_len: tokens of the answer that the next turn sends again; 0 if no row repeats it.
         """
         return self.send_together([row], answer_len)[0]
 
     def send_together(self, rows: list[RowPlan], answer_len: int = 0) -> list[int]:
-        """Return the cached tokens of rows that are admitted together: none finds what another computes."""
+        """Return the cached tokens of rows that run together: none finds what another computes."""
         matches = [self._cache.match(self._ids(row)) for row in rows]
         for row, match in zip(rows, matches, strict=True):
             self._cache.insert(match, self._answer(row, answer_len))
@@ -72,17 +73,17 @@ class Predictor:
         return FIRST + self._starts.setdefault(stream, len(self._starts))
 
     def _answer(self, row: RowPlan, answer_len: int) -> Ids:
-        """Return the ids of what the model is taken to answer: the session's next message, or no text's."""
+        """Return the ids of a row's answer: the session's next message, or one id that no text has."""
         if answer_len:
             answer = np.full(answer_len + 1, INNER, dtype=np.uint32)
             answer[0] = self._first(answer_to(row.messages[-1].segments[-1].stream))
-            answer[-1] = END  # which is sampled and never computed
+            answer[-1] = END  # the model samples the last token and never computes it
             return answer
         return _NO_TEXT
 
 
 def gate(plan: Plan, ranks: Iterable[int]) -> None:
-    """Replay each row of some ranks; WlgenError for a row that does not find its cached_len."""
+    """Replay each row of these ranks; WlgenError names a row that does not find its cached_len."""
     for rank in ranks:
         predictor = Predictor(plan.spec.cache, plan.frame)
         files = [(split, at, round_) for split, at, round_ in plan.files() if at == rank]
@@ -104,9 +105,9 @@ def trajectory(
     in_flight: int,
     before: Iterable[RowPlan] = (),
 ) -> list[tuple[RowPlan, int]]:
-    """Return each row of one rank with what it finds cached when `in_flight` rows are admitted at a time.
+    """Return each row of one rank with the tokens it finds cached when `in_flight` rows run at a time.
 
-    before: what the rank was sent before them, one after another: its seeds and checks.
+    before: the rows that the rank got earlier, one after another: its seeds and checks.
     """
     predictor = Predictor(rule, frame)
     for row in before:

@@ -1,4 +1,4 @@
-"""Priming: which prefixes the seeds of a rank bring into its cache, and which its checks prove."""
+"""Priming: which prefixes the seeds of a rank put into its cache, and which its checks prove."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wlgen.plan.table import Column, Node, Path, Table
 
 
 class Primed(NamedTuple):
-    """A prefix on a rank: where its rows leave it, and the first of the rows that follow it furthest."""
+    """A prefix on a rank: its path, the shared_len of the rows that go furthest, and the first such row."""
 
     path: Path
     shared_len: int
@@ -19,9 +19,9 @@ class Primed(NamedTuple):
 
 
 def proved(table: Table, rank: int, _classes: tuple[RequestClass, ...]) -> list[Primed]:
-    """Return one prefix for each check of a rank: each that a row has, as far as its rows follow it.
+    """Return one prefix for each check of a rank: each prefix that a row has, to the end of what rows share.
 
-    Of two prefixes whose rows leave them above the prefixes' own tokens, one check proves both.
+    If the rows of two prefixes share nothing beyond the level above both, one check proves both.
     """
     rows = _in_order(table, rank)
     found: dict[tuple[int, Node], Primed] = {}
@@ -35,9 +35,8 @@ def proved(table: Table, rank: int, _classes: tuple[RequestClass, ...]) -> list[
 def seeded(table: Table, rank: int, classes: tuple[RequestClass, ...]) -> list[Primed]:
     """Return one prefix for each seed of a rank.
 
-    A seed of the deepest prefix of a chain covers those that leave the chain earlier. Each depth has a seed
-    of its own under a rule that keeps state only where a prompt ends, and so has each system message, which
-    ends in framing.
+    A seed of a chain's deepest prefix also primes the prefixes above it. Two things need a seed at each
+    depth: a rule that keeps state only where a prompt ends, and a system message, which framing follows.
     """
     rows = _in_order(table, rank)
     firsts = rows[np.sort(np.unique(table.node[rows], return_index=True)[1])].tolist()
@@ -57,16 +56,16 @@ def seeded(table: Table, rank: int, classes: tuple[RequestClass, ...]) -> list[P
 
 
 def _in_order(table: Table, rank: int) -> Column:
-    """Return a rank's rows in the order of generation, so that growth only adds prefixes.
+    """Return a rank's rows in the order of generation, so that a set that grows only adds prefixes.
 
-    A rank without rows is made ready for the rows of rank 0.
+    A rank without rows gets the rows of rank 0, so that its seeds and checks are theirs.
     """
     order = table.orders[rank]
     return np.sort(order if len(order) else table.orders[0])
 
 
 def _deepest(path: Column, shared_len: Column) -> Column:
-    """Return the place of the first of the deepest rows of each path, by the first row of each path."""
+    """Return the position of each path's first deepest row, in the order in which the paths appear."""
     by_depth = np.lexsort((-shared_len, path))
     _, starts = np.unique(path[by_depth], return_index=True)
     _, firsts = np.unique(path, return_index=True)

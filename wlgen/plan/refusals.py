@@ -1,4 +1,4 @@
-"""Refusals: why a spec has no plan, in pages and tokens, and the nearest spec that has one."""
+"""Refusals: why a spec has no plan, in pages and tokens, and the nearest spec that has a plan."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from wlgen.workload.bounds import Bound
 from wlgen.workload.splits import Split
 
 Ints = NDArray[np.int64]
-TRIES = 8  # of a ratio, until it is reached
+TRIES = 8  # how often a ratio is corrected until whole quanta reach it
 SHOWN = 3  # rows named in a message
 
 
 def in_pages(tokens: int, rule: CacheRule) -> str:
-    """Say a count of tokens in pages and quanta: '118784 tokens = 928 pages of 128 = 58 x 2048'."""
+    """Return a count of tokens in pages and quanta: '118784 tokens = 928 pages of 128 = 58 x 2048'."""
     pages = f"{tokens / rule.page_size:g} pages of {rule.page_size}"
     quanta = (
         f" = {tokens / rule.hit_quantum:g} x {rule.hit_quantum}" if rule.hit_quantum != rule.page_size else ""
@@ -36,7 +36,10 @@ def in_pages(tokens: int, rule: CacheRule) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What a bound leaves to a prompt. head: tokens that all prompts share; behind: own and tail tokens."""
+    """The room that a bound leaves in a prompt.
+
+    head: tokens that all prompts share. behind: tokens of a row's own part and the framing tail.
+    """
 
     rule: CacheRule
     bound: Bound
@@ -44,29 +47,29 @@ class Room:
     behind: int
 
     def shared_len(self, cached_len: int) -> int:
-        """Return the least shared_len of a warm set with which at least `cached_len` tokens are cached."""
+        """Return the least shared_len of a warm set that makes at least `cached_len` tokens cached."""
         return max(self.rule.least_shared_len(cached_len), self.head + 1)
 
     def most_cached(self, prompt_len: int) -> int:
-        """Return the most that can be cached of a prompt that keeps its own tokens and shares one."""
+        """Return the most tokens that can be cached of a prompt that keeps `behind` and shares a token."""
         shared_len = prompt_len - self.behind
         return self.rule.cached_len(shared_len, prompt_len) if shared_len > self.head else 0
 
     def cached_len(self, tokens: int, prompt_len: int) -> int:
-        """Return what is cached where at least `tokens` are asked for, and the prompt is long enough."""
+        """Return the tokens cached if a bound asks for at least `tokens` and the prompt is long enough."""
         return self.rule.cached_len(self.shared_len(tokens), prompt_len)
 
     def fits(self, prompt_len: int) -> bool:
-        """Return whether prompts of this length can keep the bound, with exactly bound.tokens where given."""
+        """Return whether prompts of this length can keep the bound; a bound of tokens must be met exactly."""
         least, tokens = self.bound.least(prompt_len), self.bound.tokens
         exact = tokens is None or (tokens == least and self.cached_len(tokens, prompt_len) == tokens)
         return exact and least <= self.most_cached(prompt_len)
 
     def nearest_fit(self, prompt_len: int) -> int | None:
-        """Return the prompt length nearest to one that does not fit.
+        """Return the prompt length that fits and is nearest to `prompt_len`, which does not fit.
 
-        k quanta keep a ratio r in prompts of k * Q + lookahead + behind to k * Q / r tokens, once k is large
-        enough that there are any.
+        With k quanta of Q tokens cached, a ratio r is kept by prompts from k * Q + lookahead + behind to
+        k * Q / r tokens, once k is so large that this range is not empty.
         """
         quantum, ratio = self.rule.hit_quantum, self.bound.min_ratio or Fraction(0)
         around = self.rule.lookahead + self.behind
@@ -86,7 +89,7 @@ class Room:
 
 
 def of_class(spec: Spec, of: RequestClass) -> Iterator[WlgenError]:
-    """Yield why a class of one length has no plan."""
+    """Yield why a class whose rows all have one length has no plan."""
     if 0 in of.chain:
         yield error(
             spec.at(*of.path, "prefix"),
@@ -102,7 +105,7 @@ def of_class(spec: Spec, of: RequestClass) -> Iterator[WlgenError]:
     if not of.levels:
         yield from _zero_misses(spec, of, body_len, output_len)
     elif cached.cold or cached.aggregate is not None or None not in of.chain:
-        return  # judged row by row
+        return  # `of_rows` checks these row by row
     elif of.bound.least(prompt_len) > room.most_cached(prompt_len):
         yield _out_of_reach(spec, of, room, prompt_len, output_len)
     elif not room.fits(prompt_len):
@@ -110,13 +113,13 @@ def of_class(spec: Spec, of: RequestClass) -> Iterator[WlgenError]:
 
 
 def of_rows(spec: Spec, of: RequestClass, table: Table) -> Iterator[WlgenError]:
-    """Yield why rows of a class miss their bound, or all of them their aggregate."""
+    """Yield why rows of a class miss their bound, or why all of them together miss their aggregate."""
     mine = np.flatnonzero(table.request_class == of.number)
     if not len(mine):
         yield error(
             spec.at(*of.path),
             expected=f"a formal row of the class {of.name}",
-            found=f"none of {len(table.rank)}",
+            found=f"none among the {len(table.rank)} formal rows",
             remedy="Raise its weight or the formal rows.",
         )
         return
@@ -189,10 +192,10 @@ def _aggregate_missed(spec: Spec, of: RequestClass, table: Table, mine: Ints) ->
 
 
 def _nearest_aggregate(of: RequestClass, table: Table, mine: Ints, reached: int, tolerance: float) -> float:
-    """Return a ratio that is reached.
+    """Return a ratio near `reached` that the rows do reach.
 
-    One that only the longest prefixes reach may not be: a row that has fewer quanta than it could hold, since
-    those keep nearest the ratio, is not made up for by later rows.
+    A ratio near the highest may be missed: no later row makes up for a row that got fewer quanta than it
+    could hold because those came nearest to the ratio.
     """
     body_len, output_len, rank = (column[mine] for column in (table.body_len, table.output_len, table.rank))
     whole = int((body_len + of.framing.tokens).sum())
@@ -208,7 +211,7 @@ def _nearest_aggregate(of: RequestClass, table: Table, mine: Ints, reached: int,
 
 
 def _inexact(spec: Spec, of: RequestClass, room: Room, prompt_len: int) -> WlgenError:
-    """Say that exactly bound.tokens cannot be cached, or are fewer than the ratio asks for."""
+    """Explain that exactly bound.tokens cannot be cached, or that they are fewer than the ratio asks for."""
     rule, bound, tokens = room.rule, room.bound, room.bound.tokens or 0
     least = bound.least(prompt_len)
     if tokens < least:
@@ -234,7 +237,7 @@ def _ratio(bound: Bound) -> str:
 
 
 def _out_of_reach(spec: Spec, of: RequestClass, room: Room, prompt_len: int, output_len: int) -> WlgenError:
-    """Explain a bound that no prefix can reach, with the best that one can and the nearest that works."""
+    """Explain a bound that no prefix reaches, with the best that one reaches and the nearest that works."""
     rule, bound, own = room.rule, room.bound, of.least_own(output_len)
     reached, works = room.most_cached(prompt_len), room.nearest_fit(prompt_len)
     ratio = reached * 10000 // prompt_len
@@ -255,13 +258,15 @@ def _out_of_reach(spec: Spec, of: RequestClass, room: Room, prompt_len: int, out
         spec.at(*of.path, "cached"),
         expected=expected,
         found=f"at best {in_pages(reached, rule)} = {percent(reached, prompt_len)}: under the rule "
-        f"{rule.name} hits come in multiples of {rule.hit_quantum}" + ", less one" * rule.speculative,
+        f"{rule.name} hits come in multiples of {rule.hit_quantum}"
+        + f", and speculation needs {rule.lookahead} more shared tokens"
+        * rule.speculative,
         remedy=f"The nearest that passes: {' or '.join(remedies)}." if remedies else "Ask for a lower bound.",
     )
 
 
 def _zero_misses(spec: Spec, of: RequestClass, body_len: int, output_len: int) -> Iterator[WlgenError]:
-    """Refuse where the framing head alone is cached past the bound, or the task does not fit."""
+    """Refuse a class whose framing head alone exceeds its bound, or whose body is too short for its task."""
     rule, own = of.rule, of.least_own(output_len)
     cached_len = of.cached_len(body_len, of.offset)
     most = 0 if of.bound.tokens == 0 else of.bound.most(of.prompt_len(body_len))

@@ -23,16 +23,16 @@ from wlgen.workload.splits import BY_NAME, SPLITS, Split, in_order
 File: TypeAlias = tuple[Split, int, int]
 """A file of rows: split, rank, round."""
 
-LEAD = 2  # tokens of a stream that plan and compose keep for themselves: the lead and what follows it
+LEAD = 2  # the first tokens of a stream, which wlgen chooses and no task: the lead and the token behind it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """A run of tokens from the start of one stream.
 
-    stream: the stream's coordinates. ordinal: its place among the streams that begin at the same point,
-    which picks its lead. kind: a prefix of a group's rows; a block of a trace's; a row's own part, which
-    the task writes with its instruction; or a message of a conversation, which is text only.
+    stream: the stream's coordinates. ordinal: its number among the streams that begin at the same point,
+    which decides its first token. kind: prefix, which a group's rows share; block, of a trace; own, a row's
+    own part, in which the task writes its instruction; message, of a conversation, without instruction.
     """
 
     stream: Coordinates
@@ -42,7 +42,7 @@ class Segment:
 
     @property
     def kept(self) -> bool:
-        """Whether other rows have the same tokens, so that it is composed once."""
+        """Whether other rows may have the same tokens, so that the build composes them once."""
         return self.kind in ("prefix", "block")
 
 
@@ -61,9 +61,10 @@ class MessagePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """One request in integers; the fields are those of Row, with segments for text.
+    """One request in integers: the fields of Row, with segments in place of text.
 
-    passage_len: the output that the task's text prepares for. task: the class whose task writes it.
+    passage_len: the output_len for which the task writes the text. task: the number of the class whose task
+    writes it.
     """
 
     id: str
@@ -96,7 +97,7 @@ class RowSource(Protocol):
 
     @property
     def chained(self) -> bool:
-        """Whether a message of any row may have more than one segment."""
+        """Whether a message of some row may have more than one segment."""
         ...
 
     def count(self, split: Split, rank: int, round_: int) -> int:
@@ -104,23 +105,23 @@ class RowSource(Protocol):
         ...
 
     def rows(self, split: Split, rank: int, round_: int) -> Iterator[RowPlan]:
-        """Yield them in the order of their file, each the same whatever the counts."""
+        """Yield the rows in the order of their file. A row is the same however many rows there are."""
         ...
 
     def ordinals(self) -> tuple[int, int]:
-        """Return bounds of every segment's ordinal, the least and the greatest.
+        """Return the least and the greatest ordinal that a segment may have.
 
-        Streams that begin at one point have ordinals of their own.
+        Streams that begin at the same point have different ordinals.
         """
         ...
 
     @property
     def numbering(self) -> Numbering:
-        """How streams are numbered."""
+        """How the source numbers its streams."""
         ...
 
     def densely(self) -> RowSource:
-        """Return the same rows, whose seeds and checks leave no first token unused."""
+        """Return the same rows, with seeds and checks numbered so that no first token stays unused."""
         ...
 
 
@@ -135,7 +136,7 @@ class Plan:
 
     @property
     def head_len(self) -> int:
-        """Tokens of the framing in front of the body, which every prompt shares."""
+        """The tokens of the framing in front of the body, which every prompt shares."""
         return len(self.frame(("user",)).ids[0])
 
     def count(self, split: Split, rank: int, round_: int = 0) -> int:
@@ -148,7 +149,7 @@ class Plan:
 
     @property
     def numbering(self) -> int | None:
-        """What the manifest says of the numbering; None for a set of one round in lanes, as all once were."""
+        """The `numbering` of the manifest; None for a set of one round in lanes, as older sets are."""
         return NUMBERING if self.spec.rounds > 1 or self.source.numbering.dense else None
 
     def files(self) -> Iterator[File]:

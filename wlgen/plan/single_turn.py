@@ -1,4 +1,4 @@
-"""Single turns: rows of one turn as values, from their integers. All quantities are tokens."""
+"""Single turns: makes the RowPlan of a row with one turn from its integers. All quantities are tokens."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from wlgen.plan.rows import MessagePlan, RowPlan, Segment, row_id
 from wlgen.plan.table import Path
 from wlgen.workload.splits import Split
 
-CHAINS = 1 << 14  # of prefixes that are held at once, about 8 MB
+CHAINS = 1 << 14  # chains of prefixes that memory holds at once, about 8 MB
 
 
 class SingleTurns:
-    """Makes the rows of one turn, formal rows, seeds and checks alike."""
+    """Makes the rows of one turn: formal rows, seeds and checks."""
 
     def __init__(self, classes: tuple[RequestClass, ...], numbering: Numbering) -> None:
         self.classes = classes
@@ -71,7 +71,7 @@ class SingleTurns:
 
     @cached_property
     def _chain(self) -> Callable[[Path, int], tuple[Segment, ...]]:
-        """The segments of a prefix that rows of one shared_len have, made once for rows that are alike."""
+        """The segments of a path that rows of one shared_len have, made once for all such rows."""
         return lru_cache(CHAINS)(self._make_chain)
 
     def _make_chain(self, path: Path, shared_len: int) -> tuple[Segment, ...]:

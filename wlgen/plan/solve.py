@@ -1,4 +1,4 @@
-"""From a spec to its plan: the least shared prefix that keeps each bound, or the reason why none does."""
+"""From a spec to its plan: the least shared prefix that keeps each bound, or why no prefix keeps it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Frame = Callable[[tuple[str, ...]], Framing]
 
 
 def solve(spec: Spec, encoding: Encoding, least_own: Callable[[int, int], int]) -> Plan:
-    """Return the plan of a spec; WlgenError says why none exists, in pages and tokens, and what would do.
+    """Return the plan of a spec; WlgenError says in pages and tokens why there is none, and what would work.
 
-    least_own: tokens of its own that a check or formal row needs, given its class's number and output_len.
+    least_own: the tokens of its own that a check or formal row needs, from its class's number and output_len.
     """
     if spec.trace is not None:
         trace = TraceRows(spec, encoding.frame)
@@ -55,7 +55,8 @@ def _promises(spec: Spec, population: Population) -> Promises:
         for number, requests in enumerate(spec.requests):
             mine = which == number
             asked[mine] = _configured(requests, prompt_len[mine]) * prompt_len[mine]
-        configured = float(np.cumsum(asked)[-1]) / whole  # row after row, as every machine rounds alike
+        # cumsum adds row after row, which rounds alike on every machine; sum may not.
+        configured = float(np.cumsum(asked)[-1]) / whole
     return Promises(
         configured=configured,
         aggregate=int(cached_len.sum()) / whole,
@@ -64,7 +65,7 @@ def _promises(spec: Spec, population: Population) -> Promises:
 
 
 def _configured(requests: Requests, prompt_len: Column) -> Ratios:
-    """Return the bound that a class names, as a ratio of each prompt_len."""
+    """Return the bound that a class names as a ratio of each prompt_len."""
     cached = requests.cached
     ratio = cached.min_ratio if cached.min_ratio is not None else cached.aggregate
     if ratio is not None:

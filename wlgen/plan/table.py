@@ -24,16 +24,16 @@ from wlgen.streams import permutation, words
 
 Column: TypeAlias = NDArray[np.int64]
 Path: TypeAlias = tuple[int, ...]
-"""A prefix: the class, then the group at each level of the chain."""
+"""A prefix: the number of its class, then its group at each level of the chain."""
 Node: TypeAlias = tuple[Path, int]
-"""Where rows leave what they share: the prefix down to the level they leave, and their shared_len."""
+"""Where rows stop sharing: the prefix down to the level in which they stop, and their shared_len."""
 
 
-PART = 4096  # rows whose integers are Python's at once: lists of them all would take 3 GB for 10**7 rows
+PART = 4096  # rows that become Python integers at a time: all 10**7 at once would take 3 GB
 
 
 class Entry(NamedTuple):
-    """The integers of one formal row, the row n of the table."""
+    """The integers of row n of the table, a formal row."""
 
     n: int
     rank: int
@@ -49,12 +49,12 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Columns of shape (rows,), one entry a formal row, in the order of generation.
+    """Columns of shape (rows,): one entry for each formal row, in the order of generation.
 
-    place: the row's index on its rank. path, node: the places of its prefix and its node in `paths` and
-    `nodes`, which hold each of them once; `paths` is sorted. number: the row's place among the rows of its
-    node. session, turn: of a conversation; turn is 0 elsewhere. orders: for each rank, its rows in the order
-    of the file.
+    place: the row's index on its rank. path, node: the indexes of its prefix and its node in `paths` and
+    `nodes`, which hold each prefix and node once; `paths` is sorted. number: the row's index among the rows
+    of its node. session, turn: those of a conversation; turn is 0 in other sets. orders: for each rank, its
+    rows in the order of their file.
     """
 
     rank: Column
@@ -90,7 +90,7 @@ def tabulate(spec: Spec, classes: tuple[RequestClass, ...]) -> Table:
     which = _classes(spec, unit)
     rank, groups = _groups(spec, classes, unit, which)
     place = running(rank)
-    nth = running(which)  # in its class, so that lists of lengths are taken in order
+    nth = running(which)  # the row's index in its class, so that each class takes listed lengths in order
     body_len, output_len = (_lengths(spec, classes, which, nth, part) for part in ("body_len", "output_len"))
     shared_len, cached_len = _depths(classes, which, body_len, output_len, rank)
     path, paths = _paths(classes, which, groups)
@@ -128,7 +128,7 @@ def running(keys: Column) -> Column:
 
 
 def node(of: RequestClass, path: Path, shared_len: int) -> Node:
-    """Return where a row of this prefix and depth leaves it; ((), 0) where it shares the framing alone."""
+    """Return the node of a row with this prefix and shared_len; ((), 0) if it shares only the framing."""
     left = shared_len - of.offset
     if left <= 0:
         return ((), 0)
@@ -142,9 +142,9 @@ def node(of: RequestClass, path: Path, shared_len: int) -> Node:
 def _paths(
     classes: tuple[RequestClass, ...], which: Column, groups: NDArray[np.int64]
 ) -> tuple[Column, list[Path]]:
-    """Return each row's prefix as an index, and the sorted prefixes that the indexes mean.
+    """Return each row's prefix as an index, and the sorted prefixes to which the indexes point.
 
-    A level behind the last of a row's class is group 0 in each of its rows, and tells no two of them apart.
+    A class with fewer levels than another has group 0 at the levels that it lacks, which changes no prefix.
     """
     numbers = which
     for level in groups.T:
@@ -158,7 +158,7 @@ def _paths(
 def _nodes(
     classes: tuple[RequestClass, ...], path: Column, paths: list[Path], shared_len: Column
 ) -> tuple[Column, list[Node]]:
-    """Return where each row leaves what it shares, as an index, and the nodes that the indexes mean."""
+    """Return each row's node as an index, and the nodes to which the indexes point."""
     span = int(shared_len.max(initial=0)) + 1
     pairs, of_pair = np.unique(path * span + shared_len, return_inverse=True)
     numbers: dict[Node, int] = {}
@@ -169,7 +169,7 @@ def _nodes(
 
 
 def _classes(spec: Spec, unit: Column) -> Column:
-    """Return each row's class: exactly as counted, or drawn by weight."""
+    """Return each row's class, shuffled exact counts or drawn by weight."""
     counts = [r.count for r in spec.requests]
     if counts[0] is not None:
         exact = np.repeat(np.arange(len(counts)), [c or 0 for c in counts])
@@ -218,7 +218,7 @@ def _lengths(spec: Spec, classes: tuple[RequestClass, ...], which: Column, nth: 
 def _depths(
     classes: tuple[RequestClass, ...], which: Column, body_len: Column, output_len: Column, rank: Column
 ) -> tuple[Column, Column]:
-    """Return shared_len and cached_len of each row, once its prefix is held."""
+    """Return shared_len of each row, and its cached_len once its prefix is held."""
     shared = np.zeros(len(which), dtype=np.int64)
     cached = np.zeros(len(which), dtype=np.int64)
     for of in classes:
@@ -235,11 +235,11 @@ def _depths(
 
 
 def _spread_within(of: RequestClass, body_len: Column, output_len: Column, rank: Column) -> Column:
-    """Return shared_len of each row of an aggregate: at or above its ratio, where that is within tolerance.
+    """Return shared_len of each row of an aggregate: at or above its ratio, if that is within the tolerance.
 
-    Rounding up keeps each rank less than one quantum above what it owes. With few rows and a large quantum
-    that may be more than the tolerance: 2 rows of 1028 tokens at a quantum of 512 reach 49.8 % or 74.7 %, and
-    no 60 %. Then the rows are rounded to the nearest quantum, which may stay below; `plan` says so.
+    Rounding up puts each rank less than one quantum above the ratio. With few rows and a large quantum that
+    may exceed the tolerance: 2 rows of 1028 tokens at a quantum of 512 reach 49.8 % or 74.7 %, but not 60 %.
+    Then the rows are rounded to the nearest quantum, which may fall below the ratio; `wlgen plan` says so.
     """
     cached = of.requests.cached
     ratio = cached.aggregate or Fraction(0)
@@ -260,10 +260,10 @@ def spread(
     *,
     nearest: bool = False,
 ) -> Column:
-    """Return shared_len of each row, in whole quanta, so that the sum of each rank follows the ratio.
+    """Return shared_len of each row, in whole quanta, so that each rank's cached tokens follow the ratio.
 
-    Row after row a rank's sum stays at or above the ratio by less than a quantum; nearest: within half a
-    quantum of it, above or below.
+    After each row the sum of a rank is at the ratio, or above it by less than a quantum. nearest: it is
+    within half a quantum of the ratio, above or below.
     """
     quantum = of.rule.hit_quantum
     owed: defaultdict[int, int] = defaultdict(int)  # in 1 / denominator tokens
@@ -275,7 +275,7 @@ def spread(
         owed[at] += ratio.numerator * of.prompt_len(length)
         quanta = max(0, (2 * owed[at] + step) // (2 * step) if nearest else -(-owed[at] // step))
         asked = of.rule.least_shared_len(min(quanta * quantum, best(length, output)))
-        shared[i] = max(of.offset + of.in_system, asked)  # a system message has a token at least
+        shared[i] = max(of.offset + of.in_system, asked)  # a system message has at least one token
         owed[at] -= of.cached_len(length, int(shared[i])) * ratio.denominator
     return shared
 

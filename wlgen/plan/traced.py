@@ -1,10 +1,10 @@
-"""Rows of a trace: prompts of the trace's lengths that share what its block chains share, block for block.
+"""Rows of a trace: prompts of the trace's lengths, which share the blocks that the trace's lines share.
 
 |<- block 0, 512 tokens ->|<- block 1 ->| ... |<- last block ->|
 head | body ...................................................... | tail
 
-A block is a stream of its own, named by its chain, so that two rows share exactly the blocks that they have
-in common from the start.
+A block is a stream of its own, named by the chain of blocks up to it, so that two rows share exactly the
+blocks in which they agree from the start.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from wlgen.workload.splits import Split
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRow:
-    """One line of a trace. blocks: the number of each block's chain; places: of each among its siblings."""
+    """One line of a trace. blocks: each block's number. places: each block's index among its siblings."""
 
     timestamp_ms: int
     prompt_len: int
@@ -46,7 +46,7 @@ class TraceRow:
 
 
 class TraceRows:
-    """The formal rows of a trace, in its order, given to the ranks in turn."""
+    """The formal rows of a trace, in the order of its lines, which go to the ranks in turn."""
 
     chained = True
 
@@ -62,7 +62,7 @@ class TraceRows:
 
     @property
     def left_out(self) -> int:
-        """Lines of the trace that min_len or max_len leaves out."""
+        """How many lines of the trace min_len or max_len leaves out."""
         return self._read[1]
 
     @cached_property
@@ -87,28 +87,28 @@ class TraceRows:
             yield replace(self._row(n, round_), shared_len=shared_len, cached_len=cached_len)
 
     def ordinals(self) -> tuple[int, int]:
-        """Return bounds of every segment's ordinal, the least and the greatest."""
+        """Return the least and the greatest ordinal that a segment may have."""
         most = max((place for line in self.lines for place in line.places), default=0)
         return self.numbering.least(most), most
 
     @cached_property
     def numbering(self) -> Numbering:
-        """How streams are numbered: a trace has neither seeds nor checks."""
+        """The numbering of streams: a trace has neither seeds nor checks."""
         return Numbering(rounds=self._spec.rounds)
 
     def densely(self) -> TraceRows:
-        """Return these very rows: no lane takes a first token from them."""
+        """Return these rows: a trace has no lanes that could leave first tokens unused."""
         return self
 
     def promises(self) -> Promises:
-        """Return the promises: no bound, and what each row finds of the rows before it."""
+        """Return the promises: no bound, and the tokens that each row finds from the rows before it."""
         cached = [cached for _, cached in self._reuse]
         prompts = [line.prompt_len for line in self.lines]
         least = min(c / p for c, p in zip(cached, prompts, strict=True))
         return Promises(configured=0.0, aggregate=sum(cached) / sum(prompts), per_request_min=least)
 
     def _row(self, n: int, round_: int) -> RowPlan:
-        """Return a row before its reuse is known."""
+        """Return a row with shared_len and cached_len still 0."""
         line = self.lines[n]
         index, rank = divmod(n, self._spec.dp_ranks)
         return RowPlan(
@@ -129,7 +129,7 @@ class TraceRows:
         )
 
     def _segments(self, line: TraceRow, round_: int) -> tuple[Segment, ...]:
-        """Return a row's blocks; the head takes the place of the first tokens, the tail that of the last."""
+        """Return a row's blocks. The framing head replaces its first tokens, and the tail its last ones."""
         size = self._spec.trace.block_size if self._spec.trace else 0
         head, tail = len(self._framing.ids[0]), len(self._framing.ids[-1])
         stop = line.prompt_len - tail
@@ -147,7 +147,7 @@ class TraceRows:
 
     @cached_property
     def _reuse(self) -> list[tuple[int, int]]:
-        """For each row, the tokens it shares with an earlier one of its rank, and what it finds cached."""
+        """For each row, the tokens that it shares with an earlier row of its rank, and its cached tokens."""
         ranks = self._spec.dp_ranks
         predictors = [Predictor(self._spec.cache, self._frame) for _ in range(ranks)]
         held = [_Held() for _ in range(ranks)]
@@ -167,7 +167,7 @@ class _Held:
         self._prompts: set[tuple[int, int]] = set()
 
     def shared_len(self, row: RowPlan, head_len: int) -> int:
-        """Return the longest token prefix that a row shares with an earlier one, then take its blocks."""
+        """Return the tokens that a row shares with an earlier row at most, then add its blocks."""
         end = shared = head_len
         alive = bool(self._prompts)
         block = -1
@@ -188,7 +188,7 @@ def read_trace(trace: Trace, content: bytes, place: str, least_len: int) -> tupl
     """Return the rows that the spec takes of a Mooncake trace, and how many lines its lengths leave out.
 
     WlgenError lists what is wrong, line by line. content: the file's bytes. place: what messages call the
-    trace. least_len: tokens of the shortest prompt, which the framing and one token fill.
+    trace. least_len: the tokens of the shortest prompt: the framing and one token.
     """
     rows: list[TraceRow] = []
     blocks, name = _Blocks(), own_name(trace.path)
@@ -224,7 +224,7 @@ def _is_taken(line: _Line, trace: Trace) -> bool:
 
 
 def _check_unit(timestamp: float, trace: Trace, place: str, line: str) -> None:
-    """Refuse times that are no whole milliseconds as long as nobody has said what they are.
+    """Refuse times that are not whole numbers, if the spec does not say their unit.
 
     Bailian's traces count seconds: read as milliseconds, 61.114 would send a minute of requests at once.
     """
@@ -275,7 +275,7 @@ def _milliseconds(timestamp: float, trace: Trace) -> int:
 
 
 class _Blocks:
-    """Numbers blocks by their chains: the same hash id behind other blocks is another block."""
+    """Numbers blocks by the chain up to them: the same hash id behind other blocks is another block."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int], tuple[int, int]] = {}

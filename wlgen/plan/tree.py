@@ -1,4 +1,4 @@
-"""What pictures of a set are drawn from: the prefix tree of its rows, and the hit ratio along them."""
+"""The prefix tree of a set's rows, and their cached ratio from first to last, for pictures of both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Path: TypeAlias = tuple[tuple[Any, ...], ...]
 
 
 class PrefixNode(NamedTuple):
-    """A prefix in the tree: its depth from 0, its name, its own tokens at most, and the rows through it."""
+    """A prefix in the tree: its depth from 0, its name, its most tokens, and how many rows begin with it."""
 
     depth: int
     name: str
@@ -22,14 +22,14 @@ class PrefixNode(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """The prefix tree of a set's formal rows, as prefix_tree orders it. missing: why it is not known."""
+    """The prefix tree of a set's formal rows, in the order of prefix_tree. missing: why there is no tree."""
 
     nodes: Sequence[PrefixNode]
     missing: str = ""
 
 
 class Stretch(NamedTuple):
-    """Rows `start` to `stop` of the order sent: their cached tokens of their prompt tokens."""
+    """Rows `start` to `stop` in the order of sending: the sums of their cached and their prompt tokens."""
 
     start: int
     stop: int
@@ -43,9 +43,9 @@ class Stretch(NamedTuple):
 
 
 def prefix_tree(rows: Iterable[RowPlan]) -> list[PrefixNode]:
-    """Return the nodes of the rows' prefix tree, each before what follows it.
+    """Return the nodes of the rows' prefix tree, each before its children.
 
-    A block that one row of a trace has alone is no prefix.
+    A block that only one row of a trace has is no prefix.
     """
     through: Counter[_Path] = Counter()
     tokens: dict[_Path, int] = {}
@@ -70,16 +70,16 @@ def _in_order(coordinate: str | int) -> str:
 
 
 def _name(row: RowPlan, segment: Segment, levels: int) -> str:
-    """Return what a prefix is called: the beginning of its rows' group, or the number of a trace's block."""
+    """Return a prefix's name: the beginning of its rows' group, or the number of a trace's block."""
     if segment.kind == "block":
         return str(block_number(segment.stream))
     return "/".join(row.group.split("/")[: levels + (row.request_class is not None)])
 
 
 def joined(nodes: Sequence[PrefixNode]) -> list[PrefixNode]:
-    """Return the tree with each node that all rows of its parent go through joined to its parent.
+    """Return the tree with each node joined to its parent if all rows of the parent go through it.
 
-    A trace has a node a block of 512 tokens, of which whole chains belong to the same rows.
+    A trace has a node for each block of 512 tokens, and often the same rows have a whole chain of blocks.
     """
     found: list[PrefixNode] = []
     path: list[int] = []  # for each depth of the given tree, where in `found` its last node is
@@ -98,7 +98,10 @@ def joined(nodes: Sequence[PrefixNode]) -> list[PrefixNode]:
 
 
 def stretches(sequences: Sequence[Sequence[tuple[int, int]]], most: int) -> list[Stretch]:
-    """Return at most `most` stretches of rows, each over all sequences, of (cached, prompt) in order sent."""
+    """Return at most `most` stretches, each over the same rows of all sequences.
+
+    sequences: for each rank (cached, prompt) of its rows, in the order of sending.
+    """
     longest = max(map(len, sequences), default=0)
     found = []
     for part in range(min(most, longest)):
