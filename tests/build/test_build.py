@@ -357,7 +357,7 @@ def test_a_taken_file_is_a_copy(tmp_path):
 
 def test_a_set_of_another_spec_is_not_taken(tmp_path):
     other = build(spec_of(dp_ranks=3, random_seed=8), tmp_path / "other").workload.folder
-    with pytest.raises(WlgenError, match=r"--take .*: expected a set of the very spec spec, .*small"):
+    with pytest.raises(WlgenError, match=r"--take .*: expected a set of the same spec as spec, .*small"):
         build(SPEC, tmp_path / "all", take=[other])
     with pytest.raises(WlgenError, match="nothing"):
         build(SPEC, tmp_path / "all", take=[tmp_path / "nothing"])

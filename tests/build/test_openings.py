@@ -112,7 +112,7 @@ def test_a_vocabulary_too_small_is_refused_before_anything_is_written(tmp_path, 
         build(spec_of(**SMALL | changes), tmp_path / "output")
     (problem,) = failure.value.problems
     assert problem.place == "tokenizer vocabulary"
-    assert re.search(r"too few for row \w+-r\d+-\d+ of group", problem.found)
+    assert re.search(r"too few words for row \w+-r\d+-\d+ of group", problem.found)
     assert "more whole words" in problem.remedy
     assert not (tmp_path / "output").exists()
 

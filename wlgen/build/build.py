@@ -1,4 +1,4 @@
-"""Build: spec -> plan -> compose -> prove -> store, and back from a set to the ids it was composed of."""
+"""Build: spec -> plan -> compose -> prove -> store."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ from wlgen.workload.opened import Workload, file_sha256, open_workload
 from wlgen.workload.rows import row_file
 from wlgen.workload.splits import SPLITS
 
-LEAST_ADDRESS_SPACE = 512 << 20  # bytes; a build of zero-16k ends in an abort at 195 MB, and is whole at 586
-JOURNAL, EXPORT_MARKER = "prepare.jsonl", "wlgen-export.json"  # of wlgen prepare and wlgen export
+LEAST_ADDRESS_SPACE = 512 << 20  # bytes; a build of zero-16k aborts at 195 MB and ends well at 586 MB
+JOURNAL, EXPORT_MARKER = "prepare.jsonl", "wlgen-export.json"  # files of wlgen prepare and wlgen export
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """What a build did: the set, how many of its row files were written, and how many taken from another set.
+    """What a build did.
 
-    The others were there, with a valid proof. replaced: the set of another spec that stood in the place, in
-    words, "" where none did.
+    workload: the set. written: row files that the build wrote. taken: row files that it copied from another
+    set. The rest was there already, with a valid proof. replaced: in words, the set of another spec that
+    stood in the set's place, "" if there was none.
     """
 
     workload: Workload
@@ -60,12 +61,12 @@ def build(
     replace: bool = False,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Built:
-    """Build the set of a spec into output/<name>, or some ranks and rounds of it; what is proved is kept.
+    """Build the set of a spec, or some of its ranks and rounds, into output/<name>; keep proved files.
 
-    take: sets of this very spec, built elsewhere, whose proved files are copied and not built again.
-    jobs: processes that share the work, None for as many as help. With more than one, a script that calls
-    this needs the guard `if __name__ == "__main__"`: each starts afresh and imports it.
-    replace: whether a set of another spec may go though it was sent to a server or exported.
+    take: sets of the same spec, built elsewhere, whose proved files are copied and not built again.
+    jobs: how many processes share the work; None: as many as make it faster. With more than one, a script
+    that calls this needs the guard `if __name__ == "__main__"`, since each process imports the script.
+    replace: whether to replace a set of another spec that was sent to a server or exported.
     progress: called with the rows composed and the rows to compose. A failure leaves an older set as it was.
     """
     wanted = _checked("--rank", "dp_ranks", spec.dp_ranks, ranks)
@@ -90,7 +91,7 @@ def build(
         missing = _missing(ready.plan, wanted, asked, old, kept)
         method = method_of(ready.lexicon, ready.tasks)
         written, evidence = _write(ready, staging.new, missing, method, jobs=jobs, progress=progress)
-        if kept:  # a set has one proof, however it was put together
+        if kept:  # the proof speaks of all files of the set, not only of those just written
             there = [file for file in ready.plan.files() if file in missing or _path(file) in kept]
             evidence = evidence_of(ready, there, method)[0]
         proof = proof_of(ready, evidence)
@@ -101,7 +102,7 @@ def build(
 
 
 def _check_memory() -> None:
-    """Raise WlgenError below a limit at which the tokenizer's own allocator would end the process."""
+    """Raise WlgenError if memory is so limited that the tokenizer's allocator may abort the process."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
         raise error(
@@ -113,7 +114,7 @@ def _check_memory() -> None:
 
 
 def _replaced(spec: Spec, folder: Path) -> str:
-    """Return in words which set that this build replaces stands in a folder, "" where none does."""
+    """Return in words the set in a folder that this build would replace, "" if there is none."""
     try:
         found = open_workload(folder).manifest
     except WlgenError:
@@ -125,7 +126,7 @@ def _replaced(spec: Spec, folder: Path) -> str:
 
 
 def _check_unsent(spec: Spec, folder: Path, replaced: str) -> None:
-    """Raise WlgenError where a set was prepared on a server or exported: its results can be of it alone."""
+    """Raise WlgenError if a set was prepared on a server or exported: an audit of its results needs it."""
     sent = next((path for path in (folder / JOURNAL, *_exports(folder)) if path.exists()), None)
     if sent is None:
         return
@@ -156,7 +157,7 @@ def _write(
     jobs: int | None,
     progress: Callable[[int, int], None],
 ) -> tuple[list[FileProof], Evidence]:
-    """Write files below a folder and return their proofs in order, and what was encoded to prove them."""
+    """Write files below a folder; return their proofs in order, and the evidence that proves their text."""
     plan = ready.plan
     done, total = 0, sum(plan.count(*file) for file in files)
 
@@ -168,7 +169,7 @@ def _write(
     shares = share_out(plan, folder, files, method, jobs)
     if len(shares) == 1:
         gate(plan, shares[0].ranks)
-        evidence = Evidence(method)  # taken while the rows are composed, so that none is planned twice for it
+        evidence = Evidence(method)  # filled while rows are composed, so that no row is planned twice
         proofs = shares[0].write(ready, evidence.take, tell)
     else:
         from wlgen.build.processes import Jobs  # noqa: PLC0415 (most builds need no other process)
@@ -181,7 +182,7 @@ def _write(
 
 
 def evidence_of(ready: Blueprint, files: Sequence[File], method: Method) -> tuple[Evidence, set[str]]:
-    """Return what the tokenizer confirms of files, and the ids of the rows that it encodes whole."""
+    """Return the evidence for files, and the ids of the rows that the tokenizer encodes whole."""
     evidence = Evidence(method)
     return evidence, evidence.whole(row for file in files for row in ready.plan.rows(*file))
 
@@ -224,7 +225,7 @@ def _path(file: File) -> str:
 
 
 def _checked(option: str, key: str, count: int, asked: Sequence[int] | None) -> Sequence[int]:
-    """Return the numbers asked for, all `count` of them where none is."""
+    """Return the numbers asked for, or all from 0 to count - 1 if none is asked for."""
     for number in asked or ():
         if not 0 <= number < count:
             raise error(
@@ -236,9 +237,9 @@ def _checked(option: str, key: str, count: int, asked: Sequence[int] | None) -> 
 def _sources(
     spec: Spec, encoding: Encoding, folder: Path, take: Sequence[Path]
 ) -> tuple[Plan | None, Workload | None, list[Workload]]:
-    """Return the plan, the set in the folder if it is of this very plan and content, and those to take from.
+    """Return the plan, the set in the folder if it has the same plan and content, and the sets to take from.
 
-    The plan is None where nothing is there to be compared, or where a build will say why there is none.
+    The plan is None if there is no set to compare with it, or if the spec has none: then the build says why.
     """
     if not take and not (folder / MANIFEST).exists():
         return None, None, []
@@ -255,14 +256,14 @@ def _sources(
 
 
 def _taken(folder: Path, plan: Plan, encoding: Encoding) -> Workload:
-    """Return a set that was built elsewhere; WlgenError where it is not of this very plan and content."""
+    """Return a set that was built elsewhere; WlgenError if its plan or content is not the same."""
     workload = open_workload(folder)
     if not _alike(workload, plan, encoding):
         raise error(
             f"--take {folder}",
-            expected=f"a set of the very spec {plan.spec.place}, its tokenizer and its texts",
+            expected=f"a set of the same spec as {plan.spec.place}, with its tokenizer and its texts",
             found=f"the set {workload.manifest.name} of another spec, tokenizer or text",
-            remedy="Build it from this spec, or leave it out.",
+            remedy="Build that set from this spec, or leave --take out.",
         )
     return workload
 
@@ -270,14 +271,14 @@ def _taken(folder: Path, plan: Plan, encoding: Encoding) -> Workload:
 def _alike(workload: Workload, plan: Plan, encoding: Encoding) -> bool:
     found = workload.manifest
     expected = manifest(plan, encoding, found.files, found.proof)
-    if plan.spec.rounds == 1:  # whether one round is numbered densely is known only with the vocabulary
+    if plan.spec.rounds == 1:  # the plan alone does not know whether the vocabulary forces dense numbers
         expected = replace(expected, numbering=found.numbering)
     alike = replace(found, card=None) == replace(expected, card=None)
     return alike and found.proof.get("content_sha256") == content_sha256(plan.spec)
 
 
 def _proved(workload: Workload) -> dict[str, FileProof]:
-    """Return the row files whose content has the hash of the manifest, by path."""
+    """Return the proofs of the row files whose content has the manifest's hash, by path."""
     files = [file for file in workload.manifest.files if file.path.split("/")[0] in SPLITS]
     with ThreadPoolExecutor() as pool:
         hashes = pool.map(lambda file: file_sha256(workload.folder / file.path), files)
@@ -285,9 +286,9 @@ def _proved(workload: Workload) -> dict[str, FileProof]:
 
 
 def _others_stand(workload: Workload) -> bool:
-    """Whether the files that the spec names, and the card, stand in the set as the manifest says."""
+    """Return whether the files that the spec names, and the card, are as the manifest says."""
     manifest = workload.manifest
-    if manifest.card != with_card(manifest).card:  # a set that was built before sets had a card gets one
+    if manifest.card != with_card(manifest).card:  # a set older than cards gets a card
         return False
     files = [file for file in manifest.files if file.path.split("/")[0] not in SPLITS]
     return all(
@@ -303,7 +304,7 @@ def _missing(
     old: Workload | None,
     kept: Container[str],
 ) -> list[File]:
-    """Return the files to write: those asked for, and those of the old set where their hash is wrong."""
+    """Return the files to write: those asked for, and damaged files of the old set."""
     listed = {file.path for file in old.manifest.files} if old else set()
     missing = []
     for split, rank, round_ in plan.files():

@@ -1,4 +1,4 @@
-"""Compose: from a row's plan to its text and its ids, which are put together and never encoded.
+"""Compose: from a row's plan to its text and its ids, put together from atoms without running the tokenizer.
 
 A segment is the start of one stream: its lead, its second token, and then what the task writes, as in
 " granite" ":" " Near the bridge ...".
@@ -22,11 +22,11 @@ from wlgen.streams import text
 from wlgen.tasks import Task
 from wlgen.text.lexicon import Chunk, Ids, Lexicon
 
-KEPT_TOKENS = 8_000_000  # of shared segments that are held for the next row; with their texts about 100 MB
+KEPT_TOKENS = 8_000_000  # tokens of shared segments that a composer holds; with their texts about 100 MB
 
 
 class Piece:
-    """One composed segment, with its text as it stands inside a JSON string."""
+    """One composed segment: its ids and its text."""
 
     def __init__(self, segment: Segment, chunk: Chunk) -> None:
         self.segment = segment
@@ -41,10 +41,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composed:
-    """A composed row.
-
-    pieces: for each message, its segments. prompt_sha256: of the prompt ids as little-endian uint32.
-    """
+    """A composed row. pieces: the composed segments of each message. prompt_sha256: as in Row."""
 
     plan: RowPlan
     framing: Framing
@@ -64,7 +61,7 @@ class Composed:
 
 
 class Composer:
-    """Composes the rows of one workload. A segment that rows share is composed once and held."""
+    """Composes the rows of one workload. It composes a segment that rows share once, and holds it."""
 
     def __init__(self, lexicon: Lexicon, tasks: Sequence[Task], random_seed: int) -> None:
         self._lexicon = lexicon
@@ -114,8 +111,8 @@ class Composer:
     def _digest(self, framing: Framing, pieces: tuple[tuple[Piece, ...], ...]) -> str:
         """Return the sha256 of a prompt's ids.
 
-        Rows with one prefix go on from the hash as it stands behind the prefix: of 131076 ids of a row of
-        warm-128k, 12292 are hashed.
+        For rows of one prefix it copies the state of the hash behind the prefix: of the 131076 ids of a row
+        of warm-128k it then hashes only 12292.
         """
         first = tuple(p for p in pieces[0] if p.segment.kind == "prefix")
         if not first or len(pieces) > 1:
@@ -138,7 +135,7 @@ class Composer:
 
 
 def id_runs(framing: Framing, pieces: Sequence[Sequence[Piece]]) -> list[Ids]:
-    """Return the runs of ids whose concatenation is the prompt: gap, message, gap, ..., gap."""
+    """Return the runs of ids that make up the prompt, in order: gap, message, gap, ..., gap."""
     runs = [_ids(framing.ids[0])]
     for message, gap in zip(pieces, framing.ids[1:], strict=True):
         runs += [piece.ids for piece in message]

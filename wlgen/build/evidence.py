@@ -1,6 +1,6 @@
 """Evidence: what the tokenizer must confirm of each planned row, chosen and counted before any text exists.
 
-It depends on the plan alone, so a set has one proof however many processes build it.
+The choice depends on the plan alone, so that a set has the same proof however many processes build it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from wlgen.tasks import Task
 from wlgen.text.lexicon import Lexicon
 from wlgen.text.splits import splits_between_words
 
-# Of each split, three rows are encoded whole, or fewer if three have more than 150,000 tokens: three rows of
-# zero-16k, one of warm-128k. The first row with each prefix is encoded whole besides.
+# The tokenizer encodes three rows of each split whole, or fewer if three have more than 150,000 tokens: three
+# rows of zero-16k, one row of warm-128k. It also encodes the first row with each prefix whole.
 WHOLE_ROWS = 3
 WHOLE_TOKENS = 150_000
 
 Method: TypeAlias = Literal["atoms", "own parts", "whole"]
-"""How much of a row the tokenizer is run over once the row's shared prefix has been proved.
+"""How much of a row the tokenizer encodes once it has encoded the row's shared prefix.
 
 "atoms": a window on each seam; "own parts": all that follows the prefix; "whole": the whole prompt.
 """
@@ -32,7 +32,7 @@ Join: TypeAlias = tuple[Segment | None, Segment | None]
 
 
 class Evidence:
-    """Takes planned rows in the order of the plan and tells which of them are encoded whole."""
+    """Takes planned rows in the order of the plan, and tells which of them to encode whole."""
 
     def __init__(self, method: Method) -> None:
         self._method = method
@@ -48,7 +48,7 @@ class Evidence:
         return {row.id for row in rows if self.take(row)}
 
     def proof(self) -> dict[str, Any]:
-        """Return what was chosen, in numbers, as the manifest keeps it."""
+        """Return how much the tokenizer encodes, in numbers, as the manifest keeps it."""
         return {
             "method": self._method,
             "prefixes": len(self._prefixes),
@@ -57,7 +57,7 @@ class Evidence:
         }
 
     def take(self, row: RowPlan) -> bool:
-        """Return whether a row, the next of the plan, is encoded whole."""
+        """Return whether to encode a row whole. Rows must come in the order of the plan."""
         self._check_ordinals(row)
         new = self._takes_prefix(row)
         done = self._whole[row.split]
@@ -70,13 +70,13 @@ class Evidence:
         return False
 
     def _check_ordinals(self, row: RowPlan) -> None:
-        """Check that streams which begin at one point, in whatever ranks, are told apart there."""
+        """Check that streams which begin at the same point, on any rank, have different ordinals."""
         for point, segment, _ in self._points.of(row):
             if self._begun.setdefault((point, segment.ordinal), segment.stream) != segment.stream:
                 raise RuntimeError(f"row {row.id} begins as another does: ordinal {segment.ordinal}")
 
     def _takes_prefix(self, row: RowPlan) -> bool:
-        """Whether a row has a prefix that no row before it had, or has more tokens of one than they had."""
+        """Return whether a row has a prefix that is new, or longer than in every row before it."""
         new = False
         for segment in (segment for message in row.messages for segment in message.segments if segment.kept):
             if segment.kind == "block" and self._method == "atoms":
@@ -87,7 +87,7 @@ class Evidence:
         return new
 
     def _new_seams(self, row: RowPlan) -> int:
-        """Return how many joins of a row no row before it has."""
+        """Return how many joins of a row are in no row before it."""
         count = 0
         for join in joins(row):
             if not shared(join):
@@ -105,13 +105,14 @@ def joins(row: RowPlan) -> Iterator[Join]:
 
 
 def shared(join: Join) -> bool:
-    """Whether other rows may have the very same seam, because neither neighbour is a row's own part."""
+    """Return whether other rows may have the same seam, since neither side is a row's own part."""
     return all(segment is None or segment.kept for segment in join)
 
 
 def method_of(lexicon: Lexicon, tasks: Sequence[Task]) -> Method:
-    """Return how the rows of an encoding and tasks are proved."""
-    # Each atom is one token between words; where the tokenizer splits at each join it is so anywhere.
+    """Return how to prove the rows of a lexicon and tasks."""
+    # An atom is one token between the words it was tested with. If the tokenizer splits at every join, it is
+    # one token between any words.
     if not splits_between_words(lexicon.encoding.tokenizer):
         return "whole"
     return "atoms" if all(task.proved for task in tasks) else "own parts"

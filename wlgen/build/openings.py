@@ -1,4 +1,4 @@
-"""Openings: the first two tokens of a stream, which tell it from every other that begins where it does."""
+"""Openings: the first two tokens of a stream, which tell it from all streams that begin at its point."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from wlgen.text.lexicon import Atom, Lexicon
 
 
 class Points:
-    """Numbers the points of prompts at which streams begin; rows alike up to a point have it in common.
+    """Numbers the points of prompts at which streams begin. Rows that are equal up to a point share it.
 
-    head | prefix of g0007 | own part of row 1      Point 0 is behind the head, where every prefix begins;
+    head | prefix of g0007 | own part of row 1      Point 0 stands behind the head, where prefixes begin;
                            | own part of row 2      point 1 behind the prefix of g0007, where its rows part.
     """
 
@@ -33,20 +33,20 @@ class Points:
 
 
 def opening(lexicon: Lexicon, segment: Segment, *, at_start: bool) -> tuple[Atom, ...]:
-    """Return the first tokens of a segment: its lead and what follows it, as far as the segment reaches."""
+    """Return a segment's lead and second token; only the lead if the segment is one token long."""
     lead, turn = lexicon.leads(at_start=at_start).at(segment.ordinal)
-    # Streams that have one lead differ in the second token: of 10 seconds, those that count from the front
-    # take the even ones (turn 0 the first, turn 1 the third), those that count from the back the odd ones.
+    # Streams with the same lead differ in the second token. Those counted from the front take the second
+    # tokens number 0, 2, 4 ... (turn 0 takes 0, turn 1 takes 2); those from the back take 1, 3, 5 ...
     seconds = lexicon.seconds
     return (lead, seconds[(2 * turn + (segment.ordinal < 0)) % len(seconds)])[: segment.tokens]
 
 
 def crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
-    """Return how many rows begin their own part with a token that an earlier row of their group has there.
+    """Return how many rows begin their own part with the same token as an earlier row of their group.
 
-    It is 0 unless a group has about as many rows as the vocabulary has leads. WlgenError where the vocabulary
-    is too small to tell two rows apart by two tokens, or two prefixes by one, or where one token more would
-    be a page more.
+    It is 0 unless a group has about as many rows as the vocabulary has leads. WlgenError if the vocabulary is
+    so small that two rows have the same first two tokens, or two prefixes the same first token, or if that
+    one more shared token would make one more page cached.
     """
     least, most = plan.source.ordinals()
     places = (True, False) if plan.source.chained else (True,)
@@ -76,7 +76,7 @@ def _crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
 def _too_small(row: RowPlan) -> WlgenError:
     return error(
         "tokenizer vocabulary",
-        expected="enough whole words that every two rows differ in the first tokens that are not shared",
-        found=f"too few for row {row.id} of group {row.group}",
+        expected="so many whole words that any two rows differ in the first tokens behind what they share",
+        found=f"too few words for row {row.id} of group {row.group}",
         remedy="Use a tokenizer with more whole words, or fewer rows, groups or seeds.",
     )

@@ -21,14 +21,14 @@ from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload
 from wlgen.workload.splits import BEFORE, SPLITS, Split
 
-POINTS = 12  # of the trajectory
+POINTS = 12  # how many figures the trajectory has
 
 
 def outline(ready: Blueprint, in_flight: int = 0) -> dict[str, Any]:
-    """Return the outline as JSON values; a length is an int, or {min, p50, p90, max, bins} where rows differ.
+    """Return the outline as JSON values; a length is an int, or {min, p50, p90, max, bins} if rows differ.
 
-    bytes: those of one composed row a split, for as many tokens as its rows have. in_flight: rows a rank
-    admitted at a time for the trajectory of the hit ratio, 0 for none.
+    bytes: estimated for each split from one composed row and the tokens of all. in_flight: how many rows a
+    rank runs at a time in the trajectory of the cached ratio; 0: no trajectory.
     """
     plan, rule = ready.plan, ready.spec.cache
     formal = _Columns()
@@ -59,10 +59,10 @@ _LENGTHS = ("body_len", "prompt_len", "shared_len", "cached_len", "output_len")
 
 
 class _Columns:
-    """What an outline asks of the formal rows, 8 bytes a number: a million rows are 64 MB, as rows 1.5 GB.
+    """The figures of all formal rows, 8 bytes each: a million rows take 64 MB here, and 1.5 GB as RowPlans.
 
-    lengths: a column a name. times: milliseconds, of rows that have a time. groups: those that share more
-    than the framing head.
+    lengths: a column for each name. times: milliseconds of the rows that have a time. groups: groups whose
+    rows share more than the framing head.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class _Columns:
         self.groups: set[str] = set()
 
     def read(self, ready: Blueprint) -> Iterator[RowPlan]:
-        """Yield the formal rows, and keep of each what an outline asks."""
+        """Yield the formal rows, and keep the figures of each."""
         plan = ready.plan
         for row in (row for rank in range(ready.spec.dp_ranks) for row in plan.rows(Split.FORMAL, rank)):
             for name in _LENGTHS:
@@ -91,12 +91,12 @@ def _length(lengths: array[int]) -> int | dict[str, Any]:
 
 
 def _unique(row: RowPlan) -> int:
-    """Return the tokens of a row behind what it shares, the tail apart."""
+    """Return the tokens of a row behind what it shares, without the framing tail."""
     return sum(s.tokens for m in row.messages for s in m.segments if not s.kept)
 
 
 def _arrivals(ready: Blueprint, times: array[int]) -> dict[str, Any] | None:
-    """Return how the rows of a round arrive, None where they have no times."""
+    """Return how the rows of a round arrive; None if they have no times."""
     if not times:
         return None
     span = (max(times) - min(times)) / 1000
@@ -110,7 +110,7 @@ def _arrivals(ready: Blueprint, times: array[int]) -> dict[str, Any] | None:
 
 
 def _split(ready: Blueprint, split: Split) -> dict[str, Any]:
-    """Return the rows of a split, and the figures of its first row."""
+    """Return how many rows a split has, and the figures of its first row."""
     plan, rounds = ready.plan, ready.spec.rounds if split.each_round else 1
     per_rank = [plan.count(split, rank) for rank in range(ready.spec.dp_ranks)]
     first, tokens, kinds = None, 0, set()
@@ -131,9 +131,9 @@ def _split(ready: Blueprint, split: Split) -> dict[str, Any]:
 
 
 def _trajectory(plan: Plan, in_flight: int) -> list[dict[str, Any]]:
-    """Return the hit ratio along the rows in the order sent, with `in_flight` rows a rank at a time.
+    """Return the cached ratio from the first formal rows to the last, with `in_flight` rows a rank at a time.
 
-    Each rank has its seeds and checks by then, as `prepare` leaves it.
+    Before them each rank has got its seeds and checks, as after `wlgen prepare`.
     """
     ranks = []
     for rank in range(plan.spec.dp_ranks):
@@ -150,6 +150,6 @@ def planned_tree(workload: Workload) -> Tree:
     try:
         spec = spec_file.from_content(manifest.spec, str(workload.folder / MANIFEST))
         plan = solve(spec, load_encoding(spec), lambda _number, _output_len: 1)
-    except WlgenError as failure:  # an encoding that is not on this machine: a picture is no reason to stop
+    except WlgenError as failure:  # a report goes on without the tree if the encoding is not on this machine
         return Tree((), str(failure.problems[0]))
     return Tree(prefix_tree(row for rank in manifest.ranks for row in plan.rows(Split.FORMAL, rank)))

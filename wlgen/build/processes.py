@@ -1,9 +1,9 @@
-"""Jobs: processes that each do a share of a build: gate it, compose it, prove it and write it.
+"""Jobs: processes that each do a share of a build: they gate it, compose it, prove it and write it.
 
-They are not a ProcessPoolExecutor of concurrent.futures, which lacks two guarantees that a build needs. When
-one share fails, the pool waits for the others to end, where `terminate` ends them at once (a pool can do that
-from Python 3.14 on). And a task of a pool takes its arguments when it begins, where a share is made ready and
-gated here while the process that waits still chooses the rows to encode whole.
+A ProcessPoolExecutor of concurrent.futures lacks two things that a build needs. When one share fails, a pool
+waits for the others to end; here `terminate` ends them at once (a pool can do that from Python 3.14 on). And
+a pool's task gets its arguments when it begins; here a process loads the spec and gates its share while the
+parent process still chooses the rows to encode whole.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from wlgen.plan.predict import gate
 from wlgen.spec.model import Spec
 from wlgen.workload.manifest import FileProof
 
-_GUARD = 'See what it wrote itself. A script that builds with jobs needs `if __name__ == "__main__":`.'
-ROWS_A_WORD = 256  # composed between two words to the process that waits
+_GUARD = 'Its own output says why. A script that builds with jobs needs `if __name__ == "__main__":`.'
+ROWS_A_WORD = 256  # rows that a process composes before it reports them to its parent
 
 Word: TypeAlias = int | Exception | list[FileProof]
-"""What a process says: rows that it composed, what failed, or at its end the proofs of its files."""
+"""What a process reports: rows that it composed, what failed, or at its end the proofs of its files."""
 
 
 class Jobs:
-    """Processes that gate their shares as soon as they have started, and write them when they are told how.
+    """Processes that gate their shares when they start, and write them when `write` is called.
 
-    They end with the context, whether they are done or not.
+    All of them end with the `with` block, whether they are done or not.
     """
 
     def __init__(self, ready: Blueprint, shares: Sequence[Share]) -> None:
@@ -58,8 +58,9 @@ class Jobs:
                     self._lines[here] = process
         except OSError as failure:
             self.__exit__(type(failure), failure, None)
-            expected = f"{len(self._shares)} processes that can be started"
-            raise error("--jobs", expected=expected, found=str(failure), remedy="Give fewer.") from failure
+            expected = f"that {len(self._shares)} processes can start"
+            remedy = "Give a smaller --jobs."
+            raise error("--jobs", expected=expected, found=str(failure), remedy=remedy) from failure
         return self
 
     def __exit__(
@@ -72,9 +73,9 @@ class Jobs:
             line.close()
 
     def write(self, whole: set[str], tell: Tell) -> list[FileProof]:
-        """Let every share be written; the first failure of any is raised."""
+        """Have every process write its share; raise the first failure."""
         for line in self._lines:
-            with suppress(ConnectionError):  # its failure is read below
+            with suppress(ConnectionError):  # `_next` raises this process's failure
                 line.send(whole)
         proofs: list[FileProof] = []
         waiting = set(self._lines)
@@ -100,7 +101,7 @@ class Jobs:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Start processes that a person's Ctrl-C does not reach: the one that waits for them ends them."""
+    """Start processes that ignore a person's Ctrl-C: their parent gets it, and ends them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -123,7 +124,7 @@ def _ended_early(process: BaseProcess) -> WlgenError:
 
 
 def _end_with_parent() -> None:
-    """End this process as soon as the one that started it has ended, however that came about."""
+    """End this process as soon as its parent has ended, even if the parent was killed."""
     parent = parent_process()
     if parent is not None:
         parent.join()
@@ -131,21 +132,21 @@ def _end_with_parent() -> None:
 
 
 def _work(line: Connection, spec: Spec, content_sha256: str | None, share: Share) -> None:
-    """Do a share in a process of its own, and send what becomes of it."""
+    """Do a share in this process, and send its result or its failure."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         line.send(_done(line, spec, content_sha256, share))
     except (BrokenPipeError, EOFError):
-        return  # nobody waits any more
+        return  # the parent has ended
     except WlgenError as failure:
         line.send(failure)
-    except Exception as failure:  # noqa: BLE001 (raised again by the process that waits)
+    except Exception as failure:  # noqa: BLE001 (the parent raises it again)
         failure.add_note(traceback.format_exc())
         line.send(failure)
 
 
 def _done(line: Connection, spec: Spec, content_sha256: str | None, share: Share) -> list[FileProof]:
-    """Make a spec ready again, gate the share, wait for the rows to encode whole, and write."""
+    """Load the spec, gate the share, wait for the names of the rows to encode whole, and write."""
     ready = blueprint(spec)
     if ready.content_sha256 != content_sha256:
         raise error(

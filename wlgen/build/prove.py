@@ -1,9 +1,8 @@
-"""Prove: what a build checks of every row that it composed, before the manifest is written.
+"""Prove: what a build checks of every row that it composed, before it writes the manifest.
 
-The tokenizer is run where something is left to prove: over the rows that `evidence` names whole, the first
-with each shared prefix among them, and over a window on each seam of the others. Where a task's text is no
-chain of atoms, it is run over each row's own part; where its pre-tokenizer does not split every join of
-atoms, over each row whole.
+The tokenizer encodes what is not proved otherwise: the rows that `evidence` names, whole, and a window on
+each seam of the other rows. If a task's text is no chain of atoms, it encodes each row's own part; if its
+pre-tokenizer does not split every join of atoms, each row whole.
 """
 
 from __future__ import annotations
@@ -24,20 +23,18 @@ from wlgen.streams import Coordinates
 from wlgen.text.lexicon import Ids, Lexicon
 from wlgen.workload.safe_text import Hygiene
 
-MARGIN = 40  # characters that a window shows on each side of a seam, about 8 tokens
-OWN_MARGIN = (
-    512  # characters that a window shows before a row's own part, cut anywhere: a text may lack spaces
-)
+MARGIN = 40  # characters on each side of a seam that a window holds, about 8 tokens
+OWN_MARGIN = 512  # characters before a row's own part that a window holds; it may begin inside a word
 AGREED = 16  # the last tokens of those 512 characters, which must be as planned
-BATCH_CHARACTERS = 200_000  # of windows and rows that are handed to the tokenizer together
+BATCH_CHARACTERS = 200_000  # characters of windows and rows that the tokenizer gets at a time
 
 
 class _Expected(NamedTuple):
     """The ids that a queued text must have.
 
-    Without `before` they are `after`. With `before` the text is a window on a seam: its ids are the last of
-    `before` and then the first of `after`. row: set where the ids must end with `after`; the row is encoded
-    whole where they do not, since a window that begins inside a run of digits has other tokens there.
+    before None, row None: the ids are `after`. before given: the text is a window on a seam, and its ids are
+    the last of `before` and then the first of `after`. row given: the ids end with `after`; if they do not,
+    the row is encoded whole, since a window that begins inside a run of digits may have other tokens there.
     """
 
     row_id: str
@@ -47,9 +44,9 @@ class _Expected(NamedTuple):
 
 
 class Prover:
-    """Takes composed rows one by one; `finish` raises where one is not as planned.
+    """Takes composed rows one by one; `add` or `finish` raises if a row is not as planned.
 
-    crowded: rows that are planned to share a lead.
+    crowded: how many rows the plan gives the lead of another row.
     """
 
     def __init__(self, lexicon: Lexicon, method: Method, *, crowded: int) -> None:
@@ -67,7 +64,7 @@ class Prover:
         self._running: list[Future[None]] = []
 
     def add(self, row: Composed, *, whole: bool) -> None:
-        """Check one row's bound, first tokens and text, and queue what the tokenizer must confirm."""
+        """Check a row's bound, first tokens and text, and queue what the tokenizer must confirm."""
         self._check_bound(row)
         self._check_leads(row)
         self._check_text(row)
@@ -80,7 +77,7 @@ class Prover:
             self._ask_own(row)
 
     def finish(self) -> None:
-        """Wait for the tokenizer; WlgenError where a text has other ids than planned."""
+        """Wait for the tokenizer; WlgenError if a text has other ids than planned."""
         self._flush()
         for running in self._running:
             running.result()
@@ -94,7 +91,7 @@ class Prover:
             raise error(f"row {plan.id}", expected=expected, found=str(plan.cached_len))
 
     def _check_leads(self, row: Composed) -> None:
-        """Check that streams which begin at one point differ in their first token: rows part there."""
+        """Check that streams which begin at the same point differ in their first token."""
         pieces = chain.from_iterable(row.pieces)
         for piece, (point, segment, _) in zip(pieces, self._points.of(row.plan), strict=True):
             opening = piece.ids[: 2 if self._crowded else 1].tolist()
@@ -114,7 +111,7 @@ class Prover:
                 raise error(f"row {row.plan.id}", expected="safe text", found=fault, remedy=remedy)
 
     def _ask_seams(self, row: Composed) -> None:
-        """Queue a window on each seam of a row that no row before it had."""
+        """Queue a window on each seam of a row that is in no row before it."""
         runs, ids = _text_runs(row), id_runs(row.framing, row.pieces)
         for i, join in enumerate(joins(row.plan)):
             if shared(join):
@@ -130,7 +127,7 @@ class Prover:
             self._ask(left + right, _Expected(row.plan.id, before, after))
 
     def _ask_own(self, row: Composed) -> None:
-        """Queue what follows the shared prefix, with the prefix's end: its whole row has proved the rest."""
+        """Queue the prefix's end and what follows; a row encoded whole proves the rest of the prefix."""
         runs, ids = _text_runs(row), id_runs(row.framing, row.pieces)
         first = next((i for i, join in enumerate(joins(row.plan), 1) if not shared(join)), len(runs) - 1)
         text = runs[first - 1][-OWN_MARGIN:] + "".join(runs[first:])
@@ -147,7 +144,7 @@ class Prover:
         batch, self._queue, self._queued = self._queue, defaultdict(list), 0
         if batch:
             self._running = [r for r in self._running if not r.done() or r.result() is not None]
-            while len(self._running) > 1:  # memory stays flat: two batches at most
+            while len(self._running) > 1:  # at most two batches are in memory
                 self._running.pop(0).result()
             self._running.append(self._pool.submit(self._confirm, batch))
 
@@ -161,7 +158,7 @@ class Prover:
                 raise self._drifted(expected.row_id, text)
 
     def _drifted(self, row_id: str, text: str) -> WlgenError:
-        """Return the error of a text with other ids, which a trusted tokenizer (method atoms) never gives."""
+        """Return the error of a text with other ids. Under the method "atoms" that is a mistake of wlgen."""
         merges = "this tokenizer joins words that stand side by side"
         remedy = "please report this tokenizer" if self._method == "atoms" else merges
         return error(
@@ -172,12 +169,12 @@ class Prover:
         )
 
     def _agrees_whole(self, row: Composed | None) -> bool:
-        """Whether a row in doubt is as planned: a margin that begins in a run of digits has other tokens."""
+        """Return whether a row whose window had other ids has the planned ids as a whole."""
         return row is not None and self._encoding.prompt_ids(row.messages) == row.prompt_ids.tolist()
 
 
 def _text_runs(row: Composed) -> list[str]:
-    """Return the texts whose ids `id_runs` gives."""
+    """Return the texts of the runs whose ids `id_runs` gives."""
     gaps = row.framing.texts
     runs = [gaps[0]]
     for message, gap in zip(row.pieces, gaps[1:], strict=True):
@@ -189,8 +186,8 @@ def _agrees(found: list[int], expected: _Expected) -> bool:
     after: list[int] = expected.after.tolist()
     if expected.before is None:
         return (found[-len(after) :] if expected.row else found) == after
-    # A window starts where its text was cut, so its first token proves nothing. The seam stands where the
-    # rest of the window is the start of `after`: at its end where nothing follows (a raw prompt's tail).
+    # A window begins where its text was cut, so its first token proves nothing. The seam is where the ids go
+    # on as `after` begins; it is the window's end if nothing follows (the empty tail of a raw prompt).
     before = expected.before.tolist()
     seams = [i for i, token in enumerate(found) if token == after[0]] if after else [len(found)]
     for seam in seams:
@@ -201,12 +198,12 @@ def _agrees(found: list[int], expected: _Expected) -> bool:
 
 
 def _end_of(text: str) -> str:
-    """Return the last MARGIN characters or a few less, from a space on."""
+    """Return the last MARGIN characters, or a few less so that they begin with a space."""
     start = text.find(" ", len(text) - MARGIN) if len(text) > MARGIN else 0
     return text[max(0, start) :]
 
 
 def _start_of(text: str) -> str:
-    """Return the first MARGIN characters or a few less, up to a space."""
+    """Return the first MARGIN characters, or a few less so that they end before a space."""
     stop = text.rfind(" ", 0, MARGIN) if len(text) > MARGIN else len(text)
     return text[:stop] if stop > 0 else text

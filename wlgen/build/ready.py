@@ -1,4 +1,4 @@
-"""The blueprint: a spec made ready to be built, with all that its text depends on loaded."""
+"""The blueprint: a spec ready to be built, with everything loaded on which its text depends."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from wlgen.text.lexicon import Lexicon
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
-    """A spec made ready: its encoding, lexicon, plan, and the task of each class.
+    """A spec with its encoding, lexicon and plan, and the task of each class.
 
-    crowded: rows that share their first token.
+    crowded: how many rows begin their own part with the same token as an earlier row of their group.
     """
 
     spec: Spec
@@ -33,7 +33,7 @@ class Blueprint:
 
     @property
     def content_sha256(self) -> str | None:
-        """The hash of the text that the tasks read from outside of the spec, None where they read none."""
+        """The hash of the text that the tasks read from files or data sets; None if they read none."""
         return _together(task.content_sha256 for task in self.tasks)
 
     def composer(self) -> Composer:
@@ -42,7 +42,7 @@ class Blueprint:
 
 
 def blueprint(spec: Spec, encoding: Encoding | None = None) -> Blueprint:
-    """Load what a spec names and solve its plan; WlgenError where either is impossible."""
+    """Load what a spec names, and solve its plan; WlgenError if one of the two is impossible."""
     encoding = encoding or load_encoding(spec)
     lexicon = Lexicon(encoding, spec.random_seed)
     made = tuple(_task(spec, number, lexicon) for number in range(len(spec.requests)))
@@ -52,9 +52,10 @@ def blueprint(spec: Spec, encoding: Encoding | None = None) -> Blueprint:
 
 
 def _numbered(plan: Plan, lexicon: Lexicon) -> tuple[Plan, int]:
-    """Return the plan, numbered densely where its lanes run out and only there, and how many rows crowd.
+    """Return the plan, and how many of its rows share a lead with another row.
 
-    WlgenError where even a dense numbering cannot tell all rows apart.
+    The plan is numbered densely only if its lanes run out of first tokens. WlgenError if even then two rows
+    have the same first tokens.
     """
     failure = None
     try:
@@ -96,7 +97,7 @@ def load_encoding(spec: Spec) -> Encoding:
 
 
 def content_sha256(spec: Spec) -> str | None:
-    """Return the hash of the text that the spec's tasks read from outside of the spec, as it is now."""
+    """Return the hash of the text that the spec's tasks read from files or data sets, as it is now."""
     hashes = []
     for number, kind in enumerate(of.task for of in spec.requests):
         place = _task_place(spec, number)

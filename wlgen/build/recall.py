@@ -1,7 +1,7 @@
 """Recall: the prompt ids of a built set, composed again from its manifest.
 
-To compose a row takes a hundredth of the time of encoding its text, and the row's prompt_sha256 shows that
-the ids are the very same.
+Composing a row takes a hundredth of the time of encoding its text, and the row's prompt_sha256 proves that
+the ids are the same.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Ids = NDArray[np.uint32]
 
 
 class Recall:
-    """The ids of a set's rows, which may come from several ranks in turn, each split's in the order sent.
+    """Gives the ids of a set's rows. Ranks may take turns, but each file's rows must come in their order.
 
-    Where the manifest's spec composes to another row than the file has, the file's text is encoded.
+    If the manifest's spec composes to another row than the file has, Recall encodes the file's text.
     """
 
     def __init__(self, workload: Workload, rounds: Sequence[int] | None = None) -> None:
@@ -40,25 +40,25 @@ class Recall:
         try:
             ready = blueprint(spec, self._encoding)
         except WlgenError:
-            pass  # a corpus that is not here any more: the rows' text still is
+            pass  # a corpus that is no longer here, for example; the text of the rows is in the set
         else:
             if ready.content_sha256 == workload.manifest.proof.get("content_sha256"):
                 self._ready = ready
         self._composer = self._ready.composer() if self._ready else None
 
     def ids(self, row: Row) -> Ids:
-        """Return the row's prompt ids, shape (prompt_len,); WlgenError where none have its prompt_sha256."""
+        """Return the row's prompt ids, shape (prompt_len,); WlgenError if they lack its prompt_sha256."""
         composed = self.composed(row.split, row.dp_rank, row.prompt_sha256)
         return self.encoded(row) if composed is None else composed
 
     def composed(self, split: Split, dp_rank: int, prompt_sha256: str) -> Ids | None:
-        """Return the ids that the next row of a file composes to, if they have this sha256."""
+        """Compose the next row of a file; return its ids if they have this sha256, else None."""
         plan = self._plan(split, dp_rank)
         composed = self._composer.compose(plan) if self._composer and plan else None
         return composed.prompt_ids if composed and composed.prompt_sha256 == prompt_sha256 else None
 
     def encoded(self, row: Row) -> Ids:
-        """Return the ids of the row's text; WlgenError where they have not its prompt_sha256."""
+        """Encode the row's text and return its ids; WlgenError if they lack its prompt_sha256."""
         ids = np.array(self._encoding.prompt_ids(row.messages), dtype=np.uint32)
         if hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest() != row.prompt_sha256:
             raise error(

@@ -29,7 +29,7 @@ _REMEDY = (
 class Recomposed:
     """The rows and the manifest that a build of the set's spec writes, for the files that the set lists.
 
-    WlgenError where the spec cannot be read, or where what it names (a tokenizer, a corpus) is not here.
+    WlgenError if the spec cannot be read, or if a tokenizer or corpus that it names is not here.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -45,13 +45,13 @@ class Recomposed:
         self.encoding = ready.encoding
 
     def manifest_bytes(self) -> bytes:
-        """Return manifest.json as a build writes it, with the hashes and row counts that the set's has."""
+        """Return manifest.json as a build writes it, with the file hashes and row counts of the set's own."""
         listed = self._workload.manifest.files
         there = [file for file in self.plan.files() if row_file(*file) in {proof.path for proof in listed}]
         method = method_of(self._ready.lexicon, self._ready.tasks)
         proof = proof_of(self._ready, evidence_of(self._ready, there, method)[0])
         made = manifest(self.plan, self.encoding, listed, proof)
-        # A set that was built before sets had a card is whole without one.
+        # A set older than cards is whole without a card.
         return manifest_bytes(made if self._workload.manifest.card else replace(made, card=None))
 
     def rows(self, file: File) -> Iterator[tuple[RowPlan, bytes, Ids]]:

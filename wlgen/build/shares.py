@@ -1,7 +1,7 @@
-"""Shares: the files of a build are shared out among processes, and each process writes its share.
+"""Shares: the parts of a build, of which each process writes one.
 
-A share is all files of some ranks, because the gate replays a rank's requests in the order in which they are
-sent, from its seeds to its last formal row. With 16 ranks, two processes take eight each.
+A share is all files of some ranks, since the gate replays a rank's requests in the order of sending, from
+its seeds to its last formal row. With 16 ranks, two processes take eight ranks each.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from wlgen.plan.rows import File, Plan, RowPlan
 from wlgen.workload.manifest import FileProof
 from wlgen.workload.rows import row_file
 
-SECONDS_A_ROW, SECONDS_A_TOKEN = 300e-6, 4e-8  # to compose a row, and each token of its own part
-SECONDS_A_JOB = 3.0  # a process that would work for less than this costs more to start than it saves
+SECONDS_A_ROW, SECONDS_A_TOKEN = 300e-6, 4e-8  # to compose a row, and besides for each token of its own part
+SECONDS_A_JOB = 3.0  # work for less than this costs more to start a process for than the process saves
 
 Tell: TypeAlias = Callable[[int], None]
 
@@ -36,7 +36,7 @@ class Share:
     method: Method
 
     def write(self, ready: Blueprint, whole: Callable[[RowPlan], bool], tell: Tell) -> list[FileProof]:
-        """Write the files. whole: tells which rows are encoded whole. tell: takes the rows done since."""
+        """Write the files. whole: says which rows to encode whole. tell: gets how many rows are done."""
         prover = Prover(ready.lexicon, self.method, crowded=ready.crowded)
         composer = ready.composer()
 
@@ -53,17 +53,17 @@ class Share:
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks whose files these are."""
+        """The ranks whose files the share holds."""
         return sorted({rank for _, rank, _ in self.files})
 
 
 def share_out(
     plan: Plan, folder: Path, files: Sequence[File], method: Method, jobs: int | None
 ) -> list[Share]:
-    """Return shares of about the same work, `jobs` of them at most.
+    """Return at most `jobs` shares of about equal work.
 
-    jobs: None for as many as this machine can use at once. Ranks are dealt out from the longest to the
-    shortest, each to the share that has the least work so far.
+    jobs: None: as many as make the build faster on this machine. Ranks are dealt from the longest to the
+    shortest, each to the share with the least work so far.
     """
     work = {file: _seconds(plan, file) for file in files}
     of_rank: dict[int, float] = {}
@@ -83,7 +83,7 @@ def share_out(
 
 
 def _seconds(plan: Plan, file: File) -> float:
-    """Return about how many seconds a file takes: its count times what its first row takes."""
+    """Return about how many seconds a file takes: its number of rows times the seconds of its first row."""
     first = next(plan.rows(*file))
     own = sum(s.tokens for message in first.messages for s in message.segments if not s.kept)
     return plan.count(*file) * (SECONDS_A_ROW + own * SECONDS_A_TOKEN)

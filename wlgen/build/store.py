@@ -1,4 +1,4 @@
-"""Store: composed rows to disk, hashed while they are written, into a folder that takes its place at once."""
+"""Store: composed rows to disk, hashed as they are written, in a folder that takes its place in one step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SET = FolderKind(deed="build", what="a built set", marker=MANIFEST, listed=liste
 
 
 def row_line(row: Composed) -> Iterator[Part]:
-    """Yield the parts of a row's JSONL line; a shared prefix is escaped once and written many times."""
+    """Yield the parts of a row's JSONL line. A shared prefix is escaped once for all its rows."""
     plan = row.plan
     yield orjson.dumps(
         {
@@ -59,7 +59,7 @@ def row_line(row: Composed) -> Iterator[Part]:
 
 
 def write_rows(folder: Path, files: Iterable[tuple[str, Iterable[Composed]]]) -> list[FileProof]:
-    """Write rank files, each a path below the folder and its rows, and return their proofs."""
+    """Write files, each given as its path below the folder and its rows, and return their proofs."""
     proofs = []
     for path, rows in files:
         with HashedFile(folder / path) as file:
@@ -72,21 +72,21 @@ def write_rows(folder: Path, files: Iterable[tuple[str, Iterable[Composed]]]) ->
 
 
 class Staging(NewFolder):
-    """A set in the making, below output/<name>."""
+    """A set that is being written, to stand at output/<name>."""
 
     def __init__(self, output: Path, name: str) -> None:
         super().__init__(output / name, SET)
 
     def keep(self, proof: FileProof, folder: Path) -> FileProof:
-        """Take a proved file: a link to that of the set which is being replaced, a copy of another set's."""
+        """Take a proved file of a set: link it if the set is the one being replaced, else copy it."""
         source, target = folder / proof.path, self.new / proof.path
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             if folder != self.final or not _linked(source, target):
                 shutil.copyfile(source, target)
                 if file_sha256(target) != proof.sha256:
-                    expected = f"a file of sha256 {proof.sha256}, as it had a moment ago"
-                    raise error(str(source), expected=expected, found="another", remedy="Build again.")
+                    expected = f"a file of sha256 {proof.sha256}, as a moment ago"
+                    raise error(str(source), expected=expected, found="another sha256", remedy="Build again.")
         return proof
 
     def add(self, path: str, content: bytes) -> FileProof:
@@ -98,7 +98,7 @@ class Staging(NewFolder):
         return FileProof(path=path, sha256=hashlib.sha256(content).hexdigest(), rows=0)
 
     def commit(self, manifest: Manifest) -> None:
-        """Write card and manifest and put the set in its place, with what a person added to the old one."""
+        """Write card and manifest, and put the set in its place, with a person's files of the old set."""
         with writing(self.final):
             (self.new / CARD).write_bytes(card_bytes(manifest))
             (self.new / MANIFEST).write_bytes(manifest_bytes(manifest))
@@ -106,7 +106,7 @@ class Staging(NewFolder):
 
 
 def _linked(source: Path, target: Path) -> bool:
-    """Link a file, and return whether this disk can."""
+    """Link a file; return False if this disk cannot."""
     try:
         os.link(source, target)
     except OSError:
@@ -115,7 +115,7 @@ def _linked(source: Path, target: Path) -> bool:
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
-    """Return manifest.json's bytes; a key that is None is left out."""
+    """Return manifest.json's bytes, without keys that are None."""
     content = {key: value for key, value in dataclasses.asdict(manifest).items() if value is not None}
     content["cache"] = manifest.cache.numbers
     return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

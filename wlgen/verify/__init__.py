@@ -1,9 +1,9 @@
-"""Verification: a built set proved in two levels, each of which says what it proves and against whom.
+"""Verification: a built set proved at one of two levels.
 
 `verify_composed` compares each row, byte for byte, with what the spec composes to, and replays the composed
-ids. It finds a damaged disk, a mistake, and a forger who changed the hashes too: no text but the spec's own
-passes. `verify_encoded` (`--full`) takes nothing from the build: it encodes each text whole with the
-reference tokenizer and replays those ids, so it finds a fault of composing itself.
+ids. It finds a damaged disk, a mistake, and a forgery with matching hashes: no other text than the spec's
+passes. `verify_encoded` (`--full`) uses nothing of the build: it encodes each text whole with the reference
+tokenizer and replays those ids, so that it also finds a fault in composing.
 """
 
 from wlgen.verify.by_composing import Composition as Composition

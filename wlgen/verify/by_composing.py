@@ -25,13 +25,13 @@ Ids = NDArray[np.uint32]
 
 
 class Composition(Protocol):
-    """What the spec of a set composes to; the caller hands it in, so that nothing here imports the build."""
+    """What the spec of a set composes to. The caller passes it in, so that this room imports no build."""
 
     plan: Plan
     encoding: Encoding
 
     def manifest_bytes(self) -> bytes:
-        """Return the manifest that a build of the set's files writes."""
+        """Return the bytes of the manifest that a build of the set's files writes."""
         ...
 
     def rows(self, file: File) -> Iterator[tuple[RowPlan, bytes, Ids]]:
@@ -47,8 +47,7 @@ def verify_composed(
 ) -> Verification:
     """Compare a set with what its spec composes to, and replay the composed ids rank by rank.
 
-    progress: called with the rows compared and the rows of the set. One rank's rows are held at a time, by
-    the cache that replays them.
+    progress: called with the rows compared and the rows of the set. Memory holds the cache of one rank.
     """
     plan, manifest = composition.plan, workload.manifest
     checked = Verification(composed=0)
@@ -75,13 +74,13 @@ def verify_composed(
 def _compared(
     workload: Workload, composition: Composition, file: File, checked: Verification
 ) -> Iterator[tuple[RowPlan, bytes | None, Ids]]:
-    """Yield the composed rows of a file with the line that stands in their place, and keep what differs."""
+    """Yield each composed row of a file with the file's line for it, and note what differs."""
     path = row_file(*file)
     composed = composition.rows(file)
     try:
         lines = regular(workload.folder / path).open("rb")
     except OSError:
-        return  # found with the hashes
+        return  # `check_manifest` reports the missing file
     with lines:
         for number, (line, wanted) in enumerate(zip_longest(lines, composed), 1):
             if wanted is None:
@@ -101,7 +100,7 @@ def _compared(
 
 
 def _line_differs(planned: RowPlan, line: bytes, composed: bytes, place: str) -> Iterator[Finding]:
-    """Yield in which keys a line is not the composed one."""
+    """Yield each key in which a line differs from the composed line."""
     try:
         row = parse_row(line, place=place)
     except WlgenError as failure:
@@ -121,7 +120,7 @@ def _line_differs(planned: RowPlan, line: bytes, composed: bytes, place: str) ->
 
 
 def _manifest_differs(workload: Workload, composed: bytes) -> Iterator[Finding]:
-    """Yield which keys of manifest.json are not those that a build writes."""
+    """Yield each key of manifest.json whose value is not the one that a build writes."""
     wanted, found = orjson.loads(composed), orjson.loads((workload.folder / MANIFEST).read_bytes())
     for key in (key for key in {**wanted, **found} if wanted.get(key) != found.get(key)):
         expected, got = str(wanted.get(key)), str(found.get(key))

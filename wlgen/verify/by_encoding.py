@@ -1,7 +1,7 @@
-"""The second level: each text encoded whole by the reference tokenizer, and those ids replayed.
+"""The second level: the reference tokenizer encodes each text whole, and the rule's caches replay those ids.
 
-Nothing here comes from composing a text: it shares types, the plan's integers and page arithmetic with the
-build, and no more.
+This module uses nothing that composes text. It shares types, the plan's integers and page arithmetic with
+the build, and no more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from wlgen.workload.rows import Finding, Row, parse_row, row_file
 from wlgen.workload.safe_text import Hygiene
 
 Ids = NDArray[np.uint32]
-ONE_IN = 64  # tokens of a vocabulary at most for one that can begin a row
+ONE_IN = 64  # of this many tokens of a vocabulary, at least one can begin a row
 
 
 def verify_encoded(
@@ -40,8 +40,8 @@ def verify_encoded(
 ) -> Verification:
     """Prove a set from its texts: ids, lengths, sharing of every two rows, safe text, cached tokens, counts.
 
-    WlgenError only where the manifest's spec cannot be read or its encoding cannot be loaded. Memory is flat:
-    a rank's rows are held by the cache that replays them, and of all others their first tokens.
+    WlgenError only if the manifest's spec cannot be read or its encoding cannot be loaded. Memory holds the
+    cache of one rank, and the first tokens of all rows.
     """
     manifest = workload.manifest
     spec = spec_file.from_content(manifest.spec, str(workload.folder / MANIFEST))
@@ -65,7 +65,7 @@ def verify_encoded(
 
 
 class _Rows:
-    """The rows of the set in the order they are sent, each checked by itself and beside the others."""
+    """The rows of the set in the order of sending, each checked alone and against the rows before it."""
 
     def __init__(self, workload: Workload, plan: Plan, encoding: Encoding, findings: list[Finding]) -> None:
         self._workload = workload
@@ -75,7 +75,7 @@ class _Rows:
         self._findings = findings
         crowded = workload.manifest.proof.get("rows_that_share_a_lead")
         rows = sum(file.rows for file in workload.manifest.files)
-        enough = rows * ONE_IN >= encoding.tokenizer.get_vocab_size()  # with fewer, none may begin alike
+        enough = rows * ONE_IN >= encoding.tokenizer.get_vocab_size()  # fewer rows all have their own lead
         rule = plan.spec.cache
         self._sharing = Sharing(
             crowded if enough and isinstance(crowded, int) else 0,
@@ -87,7 +87,7 @@ class _Rows:
         self._read: deque[RowPlan] = deque()
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield the rows that can be read and rendered, rank by rank, and find the lines that cannot."""
+        """Yield the rows that can be read and rendered, rank by rank; note a finding for each other line."""
         listed = {proof.path: proof for proof in self._workload.manifest.files}
         for file in sorted(self._plan.files(), key=lambda file: file[1]):
             if row_file(*file) not in listed:
@@ -130,8 +130,8 @@ class _Rows:
     def check(self, row: Row, ids: Ids) -> Iterator[Finding]:
         """Yield what is wrong with the next row that was read, given the server's ids of its text.
 
-        Once a rank has a broken row, the replay of its later rows says nothing of them: a seed with another
-        prefix would make every row behind it miss.
+        Once a rank has a broken row, the replay of its later rows proves nothing and is not reported: a seed
+        with another prefix would make every row behind it miss.
         """
         plan = self._read.popleft()
         if plan.dp_rank != self._rank:
@@ -158,7 +158,7 @@ class _Rows:
             ("prompt_sha256", row.prompt_sha256, hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest()),
         ]
         if not row.split.primes:
-            # The most that the rule allows a row whose whole prefix is held; a cold row states less.
+            # A row may state fewer tokens than its held prefix would give (a cold row does), but not more.
             cached = min(row.cached_len, self._plan.spec.cache.cached_len(row.shared_len, row.prompt_len))
             least, most = plan.bound.least(row.prompt_len), plan.bound.most(row.prompt_len)
             measured.append(("cached_bound", min(max(cached, least), most), cached))

@@ -1,4 +1,4 @@
-"""The manifest of a set, held against the plan of its spec and against the files on the disk."""
+"""The manifest of a set, compared with the plan of its spec and with the files on the disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNTS = ("prefixes", "seams", "whole_rows", "rows_that_share_a_lead")
 
 
 def check_manifest(workload: Workload, plan: Plan, encoding: Encoding) -> Iterator[Finding]:
-    """Yield where the manifest contradicts its spec, its encoding, its plan or its files."""
+    """Yield each contradiction between the manifest and its spec, its encoding, its plan or its files."""
     manifest, spec = workload.manifest, plan.spec
     yield from _doubled_keys(workload)
     equals: tuple[tuple[str, object, object], ...] = (
@@ -46,7 +46,7 @@ def _of_manifest(promise: str, expected: str, got: str) -> Finding:
 
 
 def _doubled_keys(workload: Workload) -> Iterator[Finding]:
-    """Yield where manifest.json holds a key twice, of which reading takes the last, or a key that is null."""
+    """Yield a finding if manifest.json has a key twice (readers take the last), or a key that is null."""
     written = (workload.folder / MANIFEST).read_bytes()
     content = {key: value for key, value in orjson.loads(written).items() if value is not None}
     plain = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
@@ -55,7 +55,7 @@ def _doubled_keys(workload: Workload) -> Iterator[Finding]:
 
 
 def _check_files(workload: Workload, plan: Plan) -> Iterator[Finding]:
-    """Yield where the files listed, the files on the disk and the files of the plan differ."""
+    """Yield each difference between the listed files, the files on the disk and the files of the plan."""
     manifest, spec = workload.manifest, plan.spec
     counted = Counter(proof.path for proof in manifest.files)
     for path in (path for path, count in counted.items() if count > 1):
@@ -94,9 +94,9 @@ def _check_files(workload: Workload, plan: Plan) -> Iterator[Finding]:
 
 
 def check_card(workload: Workload) -> Iterator[Finding]:
-    """Yield where the set's card is not the one that follows from its manifest, which is otherwise right.
+    """Yield a finding if the set's card is not the one that follows from its manifest.
 
-    A set that was built before sets had a card has none to be wrong.
+    A set older than cards has no card.
     """
     listed, wanted = workload.manifest.card, with_card(workload.manifest).card
     if listed is None or wanted is None:
@@ -109,7 +109,7 @@ def check_card(workload: Workload) -> Iterator[Finding]:
 
 
 def _check_proof(workload: Workload, plan: Plan) -> Iterator[Finding]:
-    """Yield where the proof lacks a key or states a number that no set of this plan can have."""
+    """Yield a finding if the proof lacks a key, or has a number that no set of this plan can have."""
     proof, rows = workload.manifest.proof, sum(plan.count(*file) for file in plan.files())
     keys = {"method", *COUNTS} | ({"content_sha256"} & set(proof))
     if set(proof) != keys:

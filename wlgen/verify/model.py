@@ -13,9 +13,9 @@ from wlgen.workload.rows import Finding, row_file
 class Verification:
     """Every finding, and how much was read.
 
-    rows, tokens: rows read and the ids of their prompts. composed: of those, rows whose bytes are what the
-    spec composes to; None where nothing was composed. missing_ranks, missing_rounds: parts of the spec's set
-    that are not in this folder, for example the ranks that another machine builds.
+    rows, tokens: how many rows were read, and how many ids their prompts have. composed: how many of the rows
+    have the bytes that the spec composes to; None if nothing was composed. missing_ranks, missing_rounds:
+    those of the spec that are not in this folder, for example the ranks that another machine builds.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -26,7 +26,7 @@ class Verification:
     missing_rounds: list[int] = field(default_factory=list)
 
     def note_missing(self, workload: Workload, plan: Plan) -> None:
-        """Keep which ranks and rounds of the plan the set does not hold."""
+        """Note the ranks and rounds of the plan that the set does not hold."""
         listed = {proof.path for proof in workload.manifest.files}
         there = [file for file in plan.files() if row_file(*file) in listed]
         ranks, rounds = {rank for _, rank, _ in there}, {k for split, _, k in there if split.each_round}

@@ -1,4 +1,4 @@
-"""Re-encode: the ids of rows' texts by the reference tokenizer, each text whole."""
+"""Re-encode: the ids that the reference tokenizer gives for rows' texts, each encoded whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One row of a set beside its plan, and the promises that the formal rows keep together."""
+"""One row of a set compared with its plan, and the promises of all formal rows together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wlgen.workload.splits import MEASURED
 
 
 def differences(planned: RowPlan, row: Row) -> Iterator[Finding]:
-    """Yield in which keys a row is not the one that the spec puts in its place."""
+    """Yield each key in which a row differs from the row that the spec plans in its place."""
     for name in (f.name for f in fields(Row) if f.name not in ("messages", "prompt_sha256")):
         expected, got = getattr(planned, name), getattr(row, name)
         if expected != got:
@@ -25,20 +25,20 @@ def differences(planned: RowPlan, row: Row) -> Iterator[Finding]:
 
 
 def unreadable(problem: Problem) -> Finding:
-    """Return the finding of a line that is no row."""
+    """Return the finding for a line that is not a row."""
     return Finding(id=problem.place, promise="row", expected=problem.expected, got=printable(problem.found))
 
 
 def other_bytes(name: str) -> Finding:
-    """Return the finding of a file or line whose values are right and whose bytes are not."""
+    """Return the finding for a file or line whose values are right and whose bytes are not."""
     got = "other bytes, such as a key that stands twice"
     return Finding(id=name, promise="bytes", expected="the bytes that `wlgen build` writes", got=got)
 
 
 def check_promises(workload: Workload, plan: Plan) -> Iterator[Finding]:
-    """Yield where the manifest's three promises are not those of the plan's formal rows in round 0.
+    """Yield a finding if the manifest's three promises are not those of the plan's formal rows in round 0.
 
-    A set that holds some ranks only states the promises of the whole plan.
+    A set that holds only some ranks states the promises of the whole plan.
     """
     ranks, listed = range(plan.spec.dp_ranks), {proof.path for proof in workload.manifest.files}
     expected = plan.promises

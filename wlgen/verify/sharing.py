@@ -1,7 +1,7 @@
 """Sharing: what every two rows of a set share, proved from their ids without comparing every two rows.
 
-A row is a path through a tree: each segment that the plan says it shares must have the ids that the tree
-holds there, and where rows part, each must go on with a first token of its own.
+A row is a path through a tree. Each segment that the row shares by its plan must have the ids that the tree
+holds there, and where rows part, each must go on with a first token that no other row has.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Ids = NDArray[np.uint32]
 
 
 class Sharing:
-    """Takes rows with their plans and ids, and finds those that share other than planned.
+    """Takes rows with their plans and ids, and finds rows that share more or fewer tokens than planned.
 
-    crowded: how many rows the build planned to share one token more than planned, in a group with more rows
-    than the vocabulary has first tokens; their first two tokens differ together. hit: the cached tokens of a
-    row that shares so many tokens. A token more that moves the hit is a finding whatever was planned.
+    crowded: how many rows may share one token more, since their group has more rows than the vocabulary has
+    first tokens; their first two tokens together still differ. hit: the cached tokens of a row that shares
+    a given number of tokens. If one token more changes the hit, it is a finding even for a crowded row.
     """
 
     def __init__(self, crowded: int, hit: Callable[[int, Row], int] = lambda _shared_len, _row: 0) -> None:
@@ -38,7 +38,7 @@ class Sharing:
         self._begun: defaultdict[Any, dict[tuple[int, ...], tuple[Any, str]]] = defaultdict(dict)
 
     def add(self, row: Row, plan: RowPlan, ids: Ids, framing: Framing) -> Iterator[Finding]:
-        """Yield what is wrong with a row beside the rows before it; `plan` is the row's in the spec."""
+        """Yield what is wrong with a row, compared with the rows before it; `plan` is the row's own."""
         node: Any = None
         at, behind = 0, None
         for gap, message in zip(framing.ids, plan.messages, strict=False):
@@ -62,7 +62,7 @@ class Sharing:
         first = ids[at : at + 2].tolist()
         seen = self._begun[node]
         one, other = seen.setdefault(tuple(first[:1]), (segment.stream, row.id))
-        # A seed's own part may be one token: it ends where the other row goes on, which is a difference too.
+        # A seed's own part may be one token: it then differs by ending where the other row goes on.
         two, _ = seen.setdefault((*first, -1), (segment.stream, row.id))
         if one == segment.stream:
             return None
@@ -73,7 +73,7 @@ class Sharing:
         return Finding(id=row.id, promise="shared_len", expected=at, got=f"at least {at + 1} with {other}")
 
     def _leave(self, behind: tuple[Any, int] | None, row: Row, at: int, ids: Ids) -> Finding | None:
-        """Check that a row goes on otherwise than the stream it leaves, which others may follow further."""
+        """Check that a row does not go on as the shared stream does, which other rows may follow further."""
         if behind is None:
             return None
         key, tokens = behind
@@ -84,7 +84,7 @@ class Sharing:
         return None
 
     def _repeat(self, node: Any, segment: Segment, row: Row, at: int, ids: Ids) -> Finding | None:
-        """Check that a message of a conversation has the ids that it has in the turns before."""
+        """Check that a message of a conversation has the same ids in every turn."""
         end = at + segment.tokens
         mine = xxhash.xxh3_64_intdigest(ids[at:end].tobytes())
         if self._said.setdefault(hash((node, segment.stream)), mine) == mine:
@@ -94,7 +94,7 @@ class Sharing:
         )
 
     def _hold(self, node: Any, segment: Segment, row: Row, at: int, ids: Ids) -> Finding | None:
-        """Check that a shared segment has the ids that other rows have; rows may take different amounts."""
+        """Check that a shared segment has the same ids as in other rows, as far as both reach."""
         mine = ids[at : at + segment.tokens]
         if len(mine) < segment.tokens:
             return Finding(id=row.id, promise="shared_len", expected=at + segment.tokens, got=at + len(mine))
