@@ -112,7 +112,8 @@ def words(coordinates: Coordinates, count: int) -> Words:
         "has_uint32": 0,
         "uinteger": 0,
     }
-    return np.asarray(_PHILOX.generator.random_raw(count), dtype=np.uint64)
+    found: Words = _PHILOX.generator.random_raw(count)
+    return found
 
 
 class _Philox(threading.local):
@@ -124,6 +125,7 @@ class _Philox(threading.local):
 
 _PHILOX = _Philox()
 _ZEROS = np.zeros(4, dtype=np.uint64)
+_HALF = np.uint64(32)  # bits of a word
 
 
 def below(stream: Words, bound: int | NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -131,9 +133,10 @@ def below(stream: Words, bound: int | NDArray[np.uint64]) -> NDArray[np.int64]:
 
     bound is at most 2**32. The bias is at most bound / 2**32, which no text here can show.
     """
-    high = stream >> np.uint64(32)
-    product = high * np.asarray(bound, dtype=np.uint64)
-    return (product >> np.uint64(32)).astype(np.int64)
+    found = stream >> _HALF
+    found = found * (np.uint64(bound) if isinstance(bound, int) else bound)
+    found >>= _HALF
+    return found.view(np.int64)
 
 
 def permutation(coordinates: Coordinates, count: int) -> NDArray[np.int64]:

@@ -121,7 +121,7 @@ class Composer:
                 digest.update(_little_endian(run))
             return digest.hexdigest()
         if first not in self._hashes:
-            state = hashlib.sha256(_little_endian(_ids(framing.ids[0])))
+            state = hashlib.sha256(_little_endian(gap_ids(framing.ids[0])))
             for piece in first:
                 state.update(_little_endian(piece.ids))
             self._hashes[first] = state
@@ -130,25 +130,29 @@ class Composer:
         digest = self._hashes[first].copy()
         for piece in pieces[0][len(first) :]:
             digest.update(_little_endian(piece.ids))
-        digest.update(_little_endian(_ids(framing.ids[-1])))
+        digest.update(_little_endian(gap_ids(framing.ids[-1])))
         return digest.hexdigest()
 
 
 def id_runs(framing: Framing, pieces: Sequence[Sequence[Piece]]) -> list[Ids]:
     """Return the runs of ids that make up the prompt, in order: gap, message, gap, ..., gap."""
-    runs = [_ids(framing.ids[0])]
+    runs = [gap_ids(framing.ids[0])]
     for message, gap in zip(pieces, framing.ids[1:], strict=True):
         runs += [piece.ids for piece in message]
-        runs.append(_ids(gap))
+        runs.append(gap_ids(gap))
     return runs
 
 
 @lru_cache(maxsize=256)
-def _ids(gap: tuple[int, ...]) -> Ids:
+def gap_ids(gap: tuple[int, ...]) -> Ids:
+    """Return a gap of the framing as an array, made once."""
     ids = np.array(gap, dtype=np.uint32)
     ids.flags.writeable = False
     return ids
 
 
+_LITTLE = np.dtype("<u4")
+
+
 def _little_endian(ids: Ids) -> memoryview:
-    return np.ascontiguousarray(ids, dtype="<u4").data
+    return np.ascontiguousarray(ids, dtype=_LITTLE).data

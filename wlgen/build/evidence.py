@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, Literal, TypeAlias
 
-from wlgen.build.openings import Points
+from wlgen.build.openings import Points, Siblings
 from wlgen.plan.rows import RowPlan, Segment
 from wlgen.streams import Coordinates
 from wlgen.tasks import Task
@@ -39,7 +39,7 @@ class Evidence:
         self._prefixes: dict[Coordinates, int] = {}
         self._joined: set[Join] = set()
         self._points = Points()
-        self._begun: dict[tuple[int, int], Coordinates] = {}
+        self._siblings = Siblings()
         self._whole: Counter[str] = Counter()
         self._seams = 0
 
@@ -72,7 +72,7 @@ class Evidence:
     def _check_ordinals(self, row: RowPlan) -> None:
         """Check that streams which begin at the same point, on any rank, have different ordinals."""
         for point, segment, _ in self._points.of(row):
-            if self._begun.setdefault((point, segment.ordinal), segment.stream) != segment.stream:
+            if not self._siblings.takes(point, segment.ordinal, segment):
                 raise RuntimeError(f"row {row.id} begins as another does: ordinal {segment.ordinal}")
 
     def _takes_prefix(self, row: RowPlan) -> bool:
@@ -106,7 +106,8 @@ def joins(row: RowPlan) -> Iterator[Join]:
 
 def shared(join: Join) -> bool:
     """Return whether other rows may have the same seam, since neither side is a row's own part."""
-    return all(segment is None or segment.kept for segment in join)
+    left, right = join
+    return (left is None or left.kept) and (right is None or right.kept)
 
 
 def method_of(lexicon: Lexicon, tasks: Sequence[Task]) -> Method:

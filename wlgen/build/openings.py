@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from wlgen.errors import WlgenError, error
 from wlgen.plan.rows import Plan, RowPlan, Segment
+from wlgen.streams import Coordinates
 from wlgen.text.lexicon import Atom, Lexicon
 
 
@@ -30,6 +32,25 @@ class Points:
                 path = (point, segment.stream, segment.tokens)
                 at_start = False
             path = (path, "next message")
+
+
+class Siblings:
+    """Streams that begin at one point, each known there by a mark: its ordinal, or its first token."""
+
+    def __init__(self) -> None:
+        self._marks: defaultdict[int, dict[int, Coordinates | None]] = defaultdict(dict)
+
+    def takes(self, point: int, mark: int, segment: Segment) -> bool:
+        """Let a stream take a mark at a point; return whether no other stream has it.
+
+        A row's own part is seen once, so its name need not be kept: 60 bytes a row, and not 300.
+        """
+        marks = self._marks[point]
+        if segment.kind == "own":
+            free = mark not in marks
+            marks[mark] = None
+            return free
+        return marks.setdefault(mark, segment.stream) == segment.stream
 
 
 def opening(lexicon: Lexicon, segment: Segment, *, at_start: bool) -> tuple[Atom, ...]:

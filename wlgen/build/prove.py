@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wlgen.build.compose import Composed, id_runs
+from wlgen.build.compose import Composed, gap_ids
 from wlgen.build.evidence import Join, Method, joins, shared
-from wlgen.build.openings import Points
+from wlgen.build.openings import Points, Siblings
 from wlgen.errors import WlgenError, error
 from wlgen.plan.rows import Segment
-from wlgen.streams import Coordinates
 from wlgen.text.lexicon import Ids, Lexicon
 from wlgen.workload.safe_text import Hygiene
 
@@ -43,6 +42,25 @@ class _Expected(NamedTuple):
     row: Composed | None = None
 
 
+class _Run(NamedTuple):
+    """A segment of a row, or a gap of its framing, which has none: its text and ids."""
+
+    segment: Segment | None
+    text: str
+    ids: Ids
+
+
+class _Known(NamedTuple):
+    """What the tokenizer made of a window that many rows have, on both sides of its seam: ids as bytes."""
+
+    before: bytes
+    after: bytes
+
+    def agrees(self, before: Ids, after: Ids) -> bool:
+        """Whether a row's ids around the seam are these."""
+        return before.tobytes().endswith(self.before) and after.tobytes().startswith(self.after)
+
+
 class Prover:
     """Takes composed rows one by one; `add` or `finish` raises if a row is not as planned.
 
@@ -55,11 +73,12 @@ class Prover:
         self._hygiene = Hygiene(lexicon.encoding)
         self._method = method
         self._points = Points()
-        self._siblings: dict[tuple[int, ...], Coordinates] = {}
+        self._siblings = Siblings()
         self._clean: set[Segment] = set()
         self._joined: set[Join] = set()
         self._queue: defaultdict[str, list[_Expected]] = defaultdict(list)
         self._queued = 0
+        self._known: dict[str, _Known] = {}
         self._pool = ThreadPoolExecutor(1)
         self._running: list[Future[None]] = []
 
@@ -94,8 +113,8 @@ class Prover:
         """Check that streams which begin at the same point differ in their first token."""
         pieces = chain.from_iterable(row.pieces)
         for piece, (point, segment, _) in zip(pieces, self._points.of(row.plan), strict=True):
-            opening = piece.ids[: 2 if self._crowded else 1].tolist()
-            if self._siblings.setdefault((point, *opening), segment.stream) != segment.stream:
+            first = int.from_bytes(piece.ids[: 2 if self._crowded else 1].tobytes())
+            if not self._siblings.takes(point, first, segment):
                 expected = "first tokens that no other row has behind the same prefix"
                 raise error(f"row {row.plan.id}", expected=expected, found=repr(piece.text[:40]))
 
@@ -112,26 +131,31 @@ class Prover:
 
     def _ask_seams(self, row: Composed) -> None:
         """Queue a window on each seam of a row that is in no row before it."""
-        runs, ids = _text_runs(row), id_runs(row.framing, row.pieces)
-        for i, join in enumerate(joins(row.plan)):
+        runs = _runs(row)
+        for (segment, text, ids), follower, beyond in zip(runs, runs[1:], [*runs[2:], None], strict=False):
+            join = segment, follower.segment
             if shared(join):
                 if join in self._joined:
                     continue  # the tokenizer confirms it in another row
                 self._joined.add(join)
-            left, right = _end_of(runs[i]), runs[i + 1]
-            beyond = runs[i + 2] if i + 2 < len(runs) else ""
-            right = _start_of(right) if len(right) > MARGIN else right + _start_of(beyond)
+            left, right, after = _end_of(text), follower.text, follower.ids
+            right = _start_of(right) if len(right) > MARGIN or not beyond else right + _start_of(beyond.text)
             # A token has at least one byte, a character at most four: 40 characters are 160 ids or fewer.
-            before = ids[i][max(0, len(ids[i]) - 4 * len(left)) :].copy()
-            after = np.concatenate([run[: 4 * len(right)] for run in ids[i + 1 : i + 3]])
-            self._ask(left + right, _Expected(row.plan.id, before, after))
+            before = ids[max(0, len(ids) - 4 * len(left)) :]
+            after = after[: 4 * len(right)]
+            if beyond and len(after) < 4 * len(right):
+                after = np.concatenate((after, beyond.ids[: 4 * len(right)]))
+            known = self._known.get(left + right)
+            if known is None or not known.agrees(before, after):
+                self._ask(left + right, _Expected(row.plan.id, before.copy(), after.copy()))
 
     def _ask_own(self, row: Composed) -> None:
         """Queue the prefix's end and what follows; a row encoded whole proves the rest of the prefix."""
-        runs, ids = _text_runs(row), id_runs(row.framing, row.pieces)
+        runs = _runs(row)
         first = next((i for i, join in enumerate(joins(row.plan), 1) if not shared(join)), len(runs) - 1)
-        text = runs[first - 1][-OWN_MARGIN:] + "".join(runs[first:])
-        after = np.concatenate([ids[first - 1][-AGREED:], *ids[first:]])
+        margin, rest = runs[first - 1], runs[first:]
+        text = margin.text[-OWN_MARGIN:] + "".join(run.text for run in rest)
+        after = np.concatenate([margin.ids[-AGREED:], *(run.ids for run in rest)])
         self._ask(text, _Expected(row.plan.id, None, after, row))
 
     def _ask(self, text: str, expected: _Expected) -> None:
@@ -153,9 +177,12 @@ class Prover:
         for (text, all_expected), encoding in zip(batch.items(), encoded, strict=True):
             found = encoding.ids
             for expected in all_expected:
-                if _agrees(found, expected) or self._agrees_whole(expected.row):
-                    continue
-                raise self._drifted(expected.row_id, text)
+                seam = _seam(found, expected)
+                if seam is None and not self._agrees_whole(expected.row):
+                    raise self._drifted(expected.row_id, text)
+            recurs = len(all_expected) > 1 and all_expected[0].before is not None
+            if recurs and seam is not None:  # such as the end of every row's last instruction
+                self._known[text] = _Known(_bytes_of(found[1:seam]), _bytes_of(found[seam:]))
 
     def _drifted(self, row_id: str, text: str) -> WlgenError:
         """Return the error of a text with other ids. Under the method "atoms" that is a mistake of wlgen."""
@@ -173,28 +200,35 @@ class Prover:
         return row is not None and self._encoding.prompt_ids(row.messages) == row.prompt_ids.tolist()
 
 
-def _text_runs(row: Composed) -> list[str]:
-    """Return the texts of the runs whose ids `id_runs` gives."""
-    gaps = row.framing.texts
-    runs = [gaps[0]]
-    for message, gap in zip(row.pieces, gaps[1:], strict=True):
-        runs += [*(piece.text for piece in message), gap]
+def _runs(row: Composed) -> list[_Run]:
+    """Return the runs that make up the prompt, in order: gap, segments of a message, gap, ..., gap."""
+    texts, ids = row.framing.texts, row.framing.ids
+    runs = [_Run(None, texts[0], gap_ids(ids[0]))]
+    for number, pieces in enumerate(row.pieces, 1):
+        runs += [_Run(piece.segment, piece.text, piece.ids) for piece in pieces]
+        runs.append(_Run(None, texts[number], gap_ids(ids[number])))
     return runs
 
 
-def _agrees(found: list[int], expected: _Expected) -> bool:
+def _seam(found: list[int], expected: _Expected) -> int | None:
+    """Return where in the ids found the ids of `after` begin, None where they are not as expected."""
     after: list[int] = expected.after.tolist()
     if expected.before is None:
-        return (found[-len(after) :] if expected.row else found) == after
-    # A window begins where its text was cut, so its first token proves nothing. The seam is where the ids go
-    # on as `after` begins; it is the window's end if nothing follows (the empty tail of a raw prompt).
+        start = max(0, len(found) - len(after)) if expected.row else 0
+        return start if found[start:] == after else None
+    # A window starts where its text was cut, so its first token proves nothing. The seam stands where the
+    # rest of the window is the start of `after`: at its end where nothing follows (a raw prompt's tail).
     before = expected.before.tolist()
     seams = [i for i, token in enumerate(found) if token == after[0]] if after else [len(found)]
     for seam in seams:
         left, right = found[1:seam], found[seam:]
         if right == after[: len(right)] and left == before[len(before) - len(left) :]:
-            return True
-    return False
+            return seam
+    return None
+
+
+def _bytes_of(ids: list[int]) -> bytes:
+    return np.array(ids, dtype=np.uint32).tobytes()
 
 
 def _end_of(text: str) -> str:
