@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import combinations
 
 import orjson
 import pytest
@@ -76,6 +77,23 @@ def test_rows_beyond_the_vocabulary_share_one_token_more_and_the_manifest_says_h
     assert len(beyond) <= crowded <= len(beyond) + 2 * 2  # seeds of one token count too
 
 
+def test_prefixes_beyond_the_vocabulary_differ_in_their_first_two_tokens(tmp_path):
+    """Two groups then share the framing head and a token, which fills no page."""
+    prefix = {"shared_by": "group", "groups": 40}
+    workload = build(spec_of(**SMALL, prefix=prefix, formal={"total": 80}), tmp_path).workload
+    assert workload.manifest.proof["rows_that_share_a_lead"] > 0
+    assert broken_promises(workload.folder) == []
+    assert verify(workload, full=False).findings == verify(workload, full=True).findings == []
+    ids = {
+        row["group"]: server_ids(dict(workload.manifest.spec["encoding"]), row["messages"])
+        for row in read_rows(workload.folder)
+    }
+    head = len(workload.manifest.encoding["head_ids"])
+    found = {shared(one, other) for one, other in combinations(ids.values(), 2)}
+    assert len(ids) == 40
+    assert found == {head, head + 1}
+
+
 def test_the_manifest_says_the_same_whichever_rank_was_built_first(tmp_path):
     spec = spec_of(**SMALL, formal={"total": 60})
     whole = build(spec, tmp_path / "whole").workload.manifest
@@ -101,7 +119,12 @@ def test_verify_takes_no_more_such_rows_than_the_manifest_says(tmp_path):
     [
         {"formal": {"total": 600}},
         {"formal": {"total": 600}, "cached": {"max_tokens": 5}},
-        {"formal": {"total": 80}, "prefix": {"shared_by": "group", "groups": 40}},
+        {"formal": {"total": 800}, "prefix": {"shared_by": "group", "groups": 400}},
+        {
+            "formal": {"total": 80},
+            "prefix": {"shared_by": "group", "groups": 40},
+            "cache_rule": {"engine": "sglang", "page_size": 1},
+        },
         {"formal": {"total": 4}, "seed": {"per_rank": 15}},
         {"formal": {"total": 60}, "cache_rule": {"engine": "sglang", "page_size": 1}},
     ],

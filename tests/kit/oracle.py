@@ -112,11 +112,12 @@ def _sharing_exact(
     manifest: dict[str, Any], rows: list[dict[str, Any]], prompts: list[list[int]]
 ) -> Iterator[str]:
     head, crowded = len(manifest["encoding"]["head_ids"]), set()
+    groups = list(dict.fromkeys(row["group"] for row in rows))
     for (row, ids), (other, others) in combinations(zip(rows, prompts, strict=True), 2):
         one_group = row["group"] == other["group"]
         found, planned = shared(ids, others), row["shared_len"] if one_group else head
-        if one_group and found == planned + 1:
-            crowded.add(other["id"])
+        if found == planned + 1:  # the row of the later group shares what the earlier group began with
+            crowded.add(max(row, other, key=lambda r: (groups.index(r["group"]), r is other))["id"])
         elif found != planned:
             yield f"{row['id']}, {other['id']}: share {found}, not {planned}"
         if row["messages"] == other["messages"]:

@@ -24,13 +24,15 @@ Ids = NDArray[np.uint32]
 class Sharing:
     """Takes rows with their plans and ids, and finds rows that share more or fewer tokens than planned.
 
-    crowded: how many rows may share one token more, since their group has more rows than the vocabulary has
-    first tokens; their first two tokens together still differ. hit: the cached tokens of a row that shares
-    a given number of tokens. If one token more changes the hit, it is a finding even for a crowded row.
+    crowded: how many rows the build planned to share one token more than planned, since a group has more
+    rows, or the set more prefixes, than the vocabulary has first tokens; their first two tokens differ
+    together. hit: the cached tokens of a row that shares so many tokens. A token more that moves the hit is a
+    finding whatever was planned.
     """
 
     def __init__(self, crowded: int, hit: Callable[[int, Row], int] = lambda _shared_len, _row: 0) -> None:
         self._crowded = crowded
+        self._last_crowded = ""  # the id of the row that was taken off `crowded` last
         self._hit = hit
         self._streams: dict[Any, Ids] = {}
         self._said: dict[int, int] = {}
@@ -67,8 +69,10 @@ class Sharing:
         if one == segment.stream:
             return None
         moves = self._hit(at, row) != self._hit(at + 1, row)
-        if two == segment.stream and segment.kind != "prefix" and self._crowded > 0 and not moves:
-            self._crowded -= 1
+        planned = self._crowded > 0 or self._last_crowded == row.id
+        if two == segment.stream and planned and not moves:
+            self._crowded -= self._last_crowded != row.id
+            self._last_crowded = row.id
             return None
         return Finding(id=row.id, promise="shared_len", expected=at, got=f"at least {at + 1} with {other}")
 
