@@ -8,10 +8,13 @@ import subprocess
 import sys
 
 import pytest
+from kit.audits import plain
+from kit.sets import spec_of
 from typer.testing import CliRunner
 
 import wlgen
 from wlgen import cli, commands, registry
+from wlgen.build.build import build
 from wlgen.errors import Problem, WlgenError
 
 # Not pydantic: typer imports it by itself.
@@ -125,3 +128,42 @@ def test_a_shell_completes_the_commands():
         env=os.environ | asked,
     )
     assert done.stdout.split() == ["prepare"]
+
+
+COMMANDS = [
+    ["list"],
+    ["audit", "SET", "RESULTS"],
+    ["verify", "SET"],
+    ["simulate", "SET"],
+    ["schedule", "SET"],
+    ["schema"],
+    ["--help"],
+]
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory):
+    """Return each command of COMMANDS with a set and a kept run of it."""
+    place = tmp_path_factory.mktemp("ends")
+    workload = build(spec_of(formal={"total": 4}), place).workload
+    (place / "formal.jsonl").write_bytes(b"".join(plain(row) for row in workload.rows(("formal",))))
+    names = {"SET": str(workload.folder), "RESULTS": str(place / "formal.jsonl")}
+    return [[sys.executable, "-m", "wlgen", *(names.get(word, word) for word in line)] for line in COMMANDS]
+
+
+@pytest.mark.parametrize("number", range(len(COMMANDS)), ids=[line[0] for line in COMMANDS])
+@pytest.mark.parametrize("end", ["full", "closed", "little memory"])
+def test_an_output_that_takes_nothing_and_a_memory_too_small_are_one_line(lines, number, end):
+    """A closed pipe was exit 1 without a word wherever rich prints, as if a promise were broken."""
+    command = lines[number]
+    reading, writing = os.pipe() if end == "closed" else (-1, os.open("/dev/full", os.O_WRONLY))
+    if end == "closed":
+        os.close(reading)
+    if end == "little memory":
+        command = ["bash", "-c", f"ulimit -v 200000; exec {' '.join(command)}"]
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, timeout=60)
+    os.close(writing)
+    (said,) = ended.stderr.decode().splitlines()
+    begins = {"full": "standard output: expected", "closed": "standard output: expected"}
+    assert said.startswith(f"wlgen: {begins.get(end, 'memory: expected at least 512 MB')}")
+    assert ended.returncode == 2

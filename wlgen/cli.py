@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import pkgutil
+import resource
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ import typer
 from wlgen import __version__, commands
 from wlgen.errors import WlgenError
 
+LEAST_ADDRESS_SPACE = 512 << 20  # bytes; a build of zero-16k ends in an abort at 195 MB, and is whole at 586
 _NOT_OURS = {EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EPIPE}
 
 app = typer.Typer(name="wlgen", no_args_is_help=True, pretty_exceptions_enable=False)
@@ -54,11 +56,13 @@ for _group, _name in _by_use():
 def main() -> None:
     """Run the command line: exit 0 all promises hold, 1 findings, 2 bad input, 70 our bug."""
     _clean_up_when_terminated()
+    if said := _too_little_memory():
+        _end(said)
     try:
         app()
-    except SystemExit:
-        # typer says nothing of a closed pipe and exits with 1, which would be a finding
-        if type(sys.stdout).__name__ == "PacifyFlushWrapper":
+    except SystemExit as left:
+        # typer and rich say nothing of a closed pipe and exit with 1, which would be a finding
+        if type(sys.stdout).__name__ == "PacifyFlushWrapper" or isinstance(left.__context__, BrokenPipeError):
             _end("standard output: expected a reader, found a closed pipe")
         raise
     except WlgenError as failure:
@@ -85,6 +89,15 @@ def _clean_up_when_terminated() -> None:
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, end)
+
+
+def _too_little_memory() -> str | None:
+    """Return the line for a limit under which numpy and tokenizers abort the process instead of failing."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY or limit >= LEAST_ADDRESS_SPACE:
+        return None
+    least = f"at least {LEAST_ADDRESS_SPACE >> 20} MB of address space"
+    return f"memory: expected {least}, found a limit of {limit >> 20} MB. Raise it: ulimit -v."
 
 
 def _of_this_machine(failure: Exception) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -31,7 +30,6 @@ from wlgen.workload.opened import Workload, file_sha256, open_workload
 from wlgen.workload.rows import row_file
 from wlgen.workload.splits import SPLITS
 
-LEAST_ADDRESS_SPACE = 512 << 20  # bytes; a build of zero-16k aborts at 195 MB and ends well at 586 MB
 JOURNAL, EXPORT_MARKER = "prepare.jsonl", "wlgen-export.json"  # files of wlgen prepare and wlgen export
 
 
@@ -73,7 +71,6 @@ def build(
     asked = _checked("--round", "rounds", spec.rounds, rounds)
     if jobs is not None and jobs < 1:
         raise error("--jobs", expected="at least 1 process", found=str(jobs))
-    _check_memory()
     encoding = load_encoding(spec)
     with Staging(output, spec.name) as staging:
         staging.check_place()
@@ -99,18 +96,6 @@ def build(
         files = [*(staging.keep(proof, source.folder) for proof, source in kept.values()), *written, *inputs]
         staging.commit(manifest(ready.plan, encoding, files, proof))
     return Built(workload=open_workload(staging.final), written=len(written), taken=taken, replaced=replaced)
-
-
-def _check_memory() -> None:
-    """Raise WlgenError if memory is so limited that the tokenizer's allocator may abort the process."""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
-        raise error(
-            "memory",
-            expected=f"at least {LEAST_ADDRESS_SPACE >> 20} MB of address space",
-            found=f"a limit of {limit >> 20} MB",
-            remedy="Raise it: ulimit -v.",
-        )
 
 
 def _replaced(spec: Spec, folder: Path) -> str:
