@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,9 +13,10 @@ from kit.audits import good, manifest, rows
 from wlgen.audit.audit import audit
 from wlgen.audit.model import Audit
 from wlgen.audit.run_figures import Setting
+from wlgen.errors import Problem
 from wlgen.readers import Result
 from wlgen.report.answer import answer
-from wlgen.report.words import sending
+from wlgen.report.words import sending, verdict
 from wlgen.workload.rows import Row
 
 
@@ -136,6 +138,21 @@ def test_times_that_no_result_holds_are_said_to_be_unseen():
     assert found.lateness
     assert (found.lateness.seen, found.lateness.unseen) == (None, 20)
     assert any("NOT_OBSERVED" in line for line in sending(found))
+    assert found.findings == ()
+    assert found.verdict == "NOT PROVED"
+    assert verdict(found).startswith("not proved, no result says when 20 rows with planned times were sent")
+    asked = audited(content, results, late=math.inf)
+    assert (asked.lateness, asked.verdict) == (None, "KEPT")
+
+
+def test_a_run_whose_files_were_cut_says_where():
+    content = arriving()
+    cut = Problem(place="results", expected="a whole JSON line", found="garbled: the file was cut")
+    results = sent(content, on_time)[:7]
+    found = audit(content, [("results", [*results, cut])], manifest())
+    assert any(
+        "cut: 7 rows of 20 have a result, the last of them ended at 11.000 s" in s for s in sending(found)
+    )
 
 
 def test_a_set_without_times_promises_none():

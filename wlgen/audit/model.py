@@ -180,7 +180,8 @@ class Audit:
         """KEPT where each promise of each row is proved, NOT KEPT where one is broken, else NOT PROVED."""
         if self.findings:
             return "NOT KEPT"
-        return "NOT PROVED" if self.problems or self.unobserved else "KEPT"
+        untimed = self.lateness is not None and self.lateness.unseen
+        return "NOT PROVED" if self.problems or self.unobserved or untimed else "KEPT"
 
     @property
     def recorded(self) -> int:

@@ -65,12 +65,15 @@ class Lateness:
 def lateness(
     rows: Iterable[Promised], sent: Mapping[str, Result | None], late: float = LATE
 ) -> Lateness | None:
-    """Return how late each row was sent; sent: row id -> its first result. None where nothing is planned."""
+    """Return how late each row was sent; sent: row id -> its first result.
+
+    None where no row has a planned time, and where `late` is infinite: then nothing is asked of times.
+    """
     rounds: dict[int, list[tuple[float, Promised]]] = defaultdict(list)
     for row in rows:
         if row.timestamp_ms is not None:
             rounds[row.round].append((row.timestamp_ms * _MS, row))
-    if not rounds:
+    if not rounds or math.isinf(late):
         return None
     limit = max(
         [late, *(OF_THE_GAP * _mean_gap([time for time, _ in planned]) for planned in rounds.values())]

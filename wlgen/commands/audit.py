@@ -34,7 +34,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="Seconds that a request may be off its planned time; never under 1 % of the mean gap.",
+            help="Seconds a request may be off its planned time, at least 1 % of the mean gap; inf: any.",
         ),
     ] = 0.5,
     absent_is_zero: Annotated[

@@ -40,6 +40,9 @@ def verdict(audit: Audit) -> str:
     if audit.unobserved:
         names = " and ".join(dict.fromkeys(n for o in audit.unobserved for n in o.missing)).replace("_", " ")
         return f"not proved, nobody observed {names} of {counted(len(audit.unobserved), 'row')}; {rows}"
+    if audit.lateness and audit.lateness.unseen:
+        unseen_rows = counted(audit.lateness.unseen, "row")
+        return f"not proved, no result says when {unseen_rows} with planned times were sent; {rows}"
     return f"all promises hold; {rows}"
 
 
@@ -158,7 +161,8 @@ def sending(audit: Audit) -> list[str]:
         said += [f"  and {len(late) - LATE_RANKS} more ranks"] * (len(late) > LATE_RANKS)
     if times and times.unseen:
         rows = counted(times.unseen, "row")
-        said.append(f"planned times of {rows}: {NOT_OBSERVED}, no result says when they were sent")
+        why = "no result says when they were sent; --late inf asks nothing of them"
+        said.append(f"planned times of {rows}: {NOT_OBSERVED}, {why}")
     if together and together.seconds > 0:
         said.append(
             f"all {together.ranks} ranks ran together for {together.seconds:.3f} s of {together.whole:.3f} s"
@@ -166,7 +170,21 @@ def sending(audit: Audit) -> list[str]:
     elif together:
         apart = f"rank {together.first} had ended {-together.seconds:.3f} s before rank {together.last} began"
         said.append(f"the {together.ranks} ranks did not run together: {apart}")
-    return said
+    return said + _cut(audit)
+
+
+def _cut(audit: Audit) -> list[str]:
+    """Return where a run was cut whose files could not all be read: its rows with a result, its last end."""
+    missing = sum(outcome.result is None for outcome in audit.outcomes)
+    if not audit.problems or not missing or not audit.results:
+        return []
+    line = audit.timeline
+    last = (
+        f", the last of them ended at {line.end.max() - line.start.min():.3f} s"
+        if line.start is not None
+        else ""
+    )
+    return [f"cut: {counted(audit.results, 'row')} of {len(audit.outcomes):,} have a result{last}"]
 
 
 def _off(delays: Delays) -> str:
