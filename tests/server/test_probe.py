@@ -98,7 +98,7 @@ def test_a_server_that_leaves_out_zeros_is_understood():
     with rehearsal(rule=rule("sglang", 64), faults=("omit-zero",)) as running:
         found = probed(running)
     assert found.rules[0].hit_quantum == 64
-    assert any("left out where they are 0" in fact for fact in found.facts)
+    assert any("left out if they are 0" in fact for fact in found.facts)
 
 
 def test_what_cannot_be_told_is_said():

@@ -52,7 +52,7 @@ def asked(command: str, side: str | None, *options: str, **changes: object) -> t
 def test_a_side_of_a_pair_is_refused_by_name_and_sent_nothing(command, side):
     said, sent = asked(command, side)
     assert f"the {side} server of a pair (2 ranks)" in said
-    assert f"Give the router as --url, and this server as --{side} URL" in said
+    assert f"Give the router as --url and this server as --{side} URL" in said
     assert sent == []
 
 

@@ -1,8 +1,8 @@
-"""A live server, or a prefill/decode pair: it is asked what it is, primed with seeds, proved with checks.
+"""A live server, or a prefill/decode pair: what it is, how seeds prime it, and how checks prove it.
 
 What other rooms import of it:
 prepare  primes a server with a set's seeds and proves it with checks
-outcome  what a preparation is asked, and what came of it
+outcome  what a preparation must do, and what it found
 probe    finds out how a server reuses prefixes
 scrape   one look at the counters of all servers of a run
 routing  starts the small router of a pair

@@ -35,7 +35,7 @@ _BUSY_PAUSE = 0.5  # seconds between tries to flush a server that is busy
 class AskedPrompt:
     """What to send: a conversation, or, to a completions route, a text or token ids.
 
-    add_special_tokens: whether the server is to add the tokenizer's own around a text (vLLM can be told).
+    add_special_tokens: whether the server must add the tokenizer's BOS or EOS to a text (vLLM can be told).
     """
 
     messages: tuple[Message, ...] = ()
@@ -46,7 +46,7 @@ class AskedPrompt:
 
 
 class Server:
-    """A live server. Use as an async context; calls raise RequestError."""
+    """A live server. Use it as an async context; its calls raise RequestError."""
 
     def __init__(
         self, url: str, *, engine: Engine, model: str = "", api_key: str | None = None, timeout: float = 600.0
@@ -66,7 +66,7 @@ class Server:
         await self._door.__aexit__(kind, raised, trace)
 
     async def get(self, path: str) -> dict[str, Any] | None:
-        """Return the JSON object of a page, None where the server has no such page."""
+        """Return the JSON object of a page, None if the server has no such page."""
         content = await self.page(path)
         if content is None:
             return None
@@ -74,7 +74,7 @@ class Server:
             return json_object(content)
 
     async def page(self, path: str) -> bytes | None:
-        """Return the bytes of a page, None where the server has no such page."""
+        """Return the bytes of a page, None if the server has no such page."""
         try:
             return (await self._door.call("GET", path)).content
         except RequestError as failure:
@@ -84,15 +84,15 @@ class Server:
 
     @property
     def counted(self) -> Sequence[Server]:
-        """The servers whose counters tell what was computed here."""
+        """The servers whose counters tell what this server or pair computed."""
         return (self,)
 
     def pinned(self, dp_rank: int | None) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the fields and headers that pin a request to a rank, none for None."""
+        """Return the body fields and headers that pin a request to a rank; empty for None."""
         return self.engine.pinned(dp_rank)
 
     async def detect(self) -> Engine | None:
-        """Return the engine that answers, by a page that it alone has; None where no such page is there."""
+        """Return the engine that answers, known by a page that only it has; None if no such page answers."""
         for known in every_engine():
             for path in known.own_pages:
                 if await self.get(path) is not None:
@@ -100,7 +100,7 @@ class Server:
         return None
 
     async def models(self) -> list[str]:
-        """Return the ids of the models served; RequestError where one is no name that a terminal may show."""
+        """Return the ids of the served models; RequestError if a terminal may not show one of them."""
         names = [card.get("id") for card in await self._cards()]
         for name in names:
             if not isinstance(name, str) or not name or self._door.clean(name) != name:
@@ -109,7 +109,7 @@ class Server:
         return [str(name) for name in names]
 
     async def max_model_len(self) -> int | None:
-        """Return the most tokens of a prompt with its output, None where the server does not say."""
+        """Return the most tokens that a prompt and its output may have, None if the server does not say."""
         found = [card.get("max_model_len") for card in await self._cards() if card.get("id") == self.model]
         with self._read("/v1/models"):
             return whole_number(found[0], "max_model_len") if found else None
@@ -120,9 +120,9 @@ class Server:
             return [] if page is None else listed(page, "data")
 
     async def flush(self, patience: float) -> None:
-        """Empty the prefix cache of every rank; tries again while the server is busy, for `patience` s.
+        """Empty the prefix cache of every rank; try again while the server is busy, for `patience` seconds.
 
-        What a busy engine answers stands in engines/.
+        A file of engines/ says what a busy engine answers.
         """
         deadline = time.monotonic() + patience
         while not await self._flush_once(max(0.0, deadline - time.monotonic())):
@@ -132,7 +132,7 @@ class Server:
             await asyncio.sleep(_BUSY_PAUSE)
 
     async def tokenize(self, prompt: AskedPrompt) -> tuple[int, ...] | None:
-        """Return the ids the server encodes a conversation to; None where it cannot say."""
+        """Return the ids to which the server encodes a conversation; None if it cannot say."""
         body: dict[str, Any] = {"model": self.model, "messages": [m._asdict() for m in prompt.messages]}
         if prompt.template_kwargs:
             body["chat_template_kwargs"] = dict(prompt.template_kwargs)
@@ -146,7 +146,7 @@ class Server:
             return token_ids(json_object(content), "tokens")
 
     async def page_size(self) -> int | None:
-        """Return the tokens of a page (vLLM: block) as the server's own pages say; None where they do not."""
+        """Return the server's page size in tokens (vLLM: block size); None if its pages do not say."""
         for path in self.engine.page_size_pages:
             try:
                 page = await self.page(path)
@@ -168,9 +168,9 @@ class Server:
         return_ids: bool = False,
         seconds: float | None = None,
     ) -> Reply:
-        """Send one request, pinned to dp_rank where given, and return what the server says of it.
+        """Send one request, pinned to dp_rank if given, and return what the server says of it.
 
-        seconds: bounds an answer that is not streamed, where it is to take less than the timeout.
+        seconds: a bound below the timeout for an answer that is not streamed.
         """
         path, body = self._request(prompt, max_tokens, return_ids=return_ids)
         pin, headers = self.pinned(dp_rank)
@@ -203,7 +203,7 @@ class Server:
         return "/v1/chat/completions", body
 
     async def generate(self, ids: Sequence[int], *, dp_rank: int | None) -> Reply:
-        """Send ids, for one token, to the engine's own page that reports cached tokens whatever its flags."""
+        """Send ids, for one output token, to the engine's page that reports cached tokens under any flags."""
         page, body_of = self.engine.native_page, self.engine.native_body
         if page is None or body_of is None:
             raise RequestError("http", f"{self.engine.title} has no page of its own that takes token ids")
@@ -241,7 +241,7 @@ class Server:
 
     @contextmanager
     def _read(self, path: str) -> Iterator[None]:
-        """Name the page whose answer does not fit, in words that a terminal may show."""
+        """Add the page's path to a RequestError about its answer, and make its words printable."""
         try:
             yield
         except RequestError as failure:
@@ -251,7 +251,7 @@ class Server:
 
 
 def base_url(url: str) -> str:
-    """Return a server's base URL without a trailing /v1; WlgenError where it is not one or holds a secret."""
+    """Return a server's base URL without a trailing /v1; WlgenError if it is no URL or holds a secret."""
     expected = "http://HOST:PORT or https://HOST"
     try:
         parts = urlsplit(url)
@@ -272,7 +272,7 @@ def base_url(url: str) -> str:
 def unusable(
     place: str, failure: RequestError, *, expected: str = "an answer", remedy: str = ""
 ) -> WlgenError:
-    """Return the error a person reads for a request that did not end well; remedy: for an HTTP error."""
+    """Return the error that a person reads for a failed request; remedy: what to do about an HTTP error."""
     remedies: dict[str, str] = {
         "unreachable": "Start the server, or correct --url.",
         "timeout": "Give it more time with --timeout, or look at the server's log.",
@@ -286,7 +286,7 @@ def unusable(
 
 
 def together(failures: Sequence[WlgenError]) -> WlgenError:
-    """Return the first failure and how many more there were: one dead server fails each rank alike."""
+    """Return the first failure and the number of others: a dead server makes every rank fail alike."""
     first = failures[0].problems[0]
     more = f" (and {len(failures) - 1} more requests)" if failures[1:] else ""
     remedy = f"{first.remedy} Then run it again; --resume goes on where it stopped."

@@ -1,4 +1,4 @@
-"""Why a check fell short. A preparation knows more than an audit, such as which seeds were answered."""
+"""Why a check fell short. A preparation knows more than an audit: which seeds the server answered, say."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wlgen.audit.diagnosis import Diagnosis, Pair, diagnose
 from wlgen.cache.rule import CacheRule
 from wlgen.workload.rows import Row
 
-_MISSES = ("rank_not_seeded", "unpinned")  # what an audit concludes from checks that find nothing
+_MISSES = ("rank_not_seeded", "unpinned")  # the causes that an audit names if checks find nothing cached
 
 
 def causes(
@@ -20,11 +20,11 @@ def causes(
     pinned: bool,
     restarted: bool,
 ) -> list[Diagnosis]:
-    """Return the causes of rows that fell short, the surest first.
+    """Return why rows fell short, the surest cause first.
 
-    pairs: the rows that were sent, each with what came back. seeds: the seeds that the server answered.
-    pinned: the preflight proved that ranks are pinned. restarted: a count of the server fell, so it began
-    anew.
+    pairs: the rows that were sent, each with its result. seeds: the seeds that the server answered.
+    pinned: whether the preflight proved that the server keeps pins. restarted: whether one of its counts
+    fell, which only a restart does.
     """
     found = diagnose(pairs, rule)
     if restarted:

@@ -1,8 +1,7 @@
-"""What a server counted of its own work, to prove that nothing was sent to it between two looks.
+"""A server's own counts of its work, which prove that nothing was sent to it between two looks.
 
-A count of finished requests alone proves nothing: a request that its client gave up is not in it, and
-leaves its prompt in the cache. So a look counts only where work itself is counted, or aborts stand beside
-requests.
+A count of finished requests proves nothing: it lacks a request that its client gave up, whose prompt is in
+the cache all the same. So a look uses only counts of work, or counts of requests together with aborts.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{.*\})? (\S+)(?: \S+)?$")
 
 
 async def look(server: Server) -> Look | None:
-    """Return what the server has counted since it started; None where that cannot prove that it was idle."""
+    """Return the server's counts since its start; None if they could not prove that it was idle."""
     found: dict[str, int] = {}
     for part in server.counted:
         totals = _totals(await _text(part, "/metrics"))
@@ -36,7 +35,7 @@ async def look(server: Server) -> Look | None:
 
 
 async def settled(server: Server) -> Look | None:
-    """Return a look that the next one repeats: SGLang counts a request a moment after its answer has left."""
+    """Return the first look that equals the look before it: SGLang counts a request after its answer."""
     found = await look(server)
     for _ in range(_TRIES):
         await asyncio.sleep(_PAUSE)
@@ -47,7 +46,7 @@ async def settled(server: Server) -> Look | None:
 
 
 async def computed(server: Server) -> dict[int, int] | None:
-    """Return the prompt tokens that each rank computed so far, None where no page says it."""
+    """Return how many prompt tokens each rank has computed, None if no page says it."""
     counts: list[int] = []
     for part in server.counted:
         try:
@@ -62,13 +61,13 @@ async def computed(server: Server) -> dict[int, int] | None:
 
 
 def fell(earlier: Look | None, later: Look | None) -> bool:
-    """Return whether a count is known to have fallen: counts grow while a server lives, so it restarted."""
+    """Return whether a count fell. Counts only grow while a server lives, so it then restarted."""
     pairs = [(earlier[name], later[name]) for name in (earlier or {}) if earlier and later and name in later]
     return any(after < before for before, after in pairs)
 
 
 def moved(earlier: Look | None, later: Look | None) -> bool:
-    """Return whether a count is known to have changed."""
+    """Return whether a count changed."""
     return any((later or {}).get(name, count) != count for name, count in (earlier or {}).items())
 
 
@@ -87,7 +86,7 @@ async def _text(server: Server, path: str) -> str:
 def _totals(page: str) -> dict[str, int]:
     """Return each counter of a Prometheus page, summed over its labels.
 
-    A counter that is announced (`# TYPE name counter`) and has no line yet is 0: nothing was aborted so far.
+    A counter that is announced (`# TYPE name counter`) but has no line is 0: nothing of it has happened yet.
     """
     totals: dict[str, int] = {}
     for line in page.splitlines():

@@ -1,9 +1,9 @@
-"""The one door for what a server answers: a whole answer in stated time and size, or RequestError.
+"""The one door for a server's answers: it returns a whole answer within limits of time and size, or raises.
 
-A server may be slow, broken, or no LLM server at all. The door bounds the time of the whole answer, so that
-one byte a second or a stream of pings ends too. It bounds the size before and after decompression, so that
-16 KB that inflate to 16 GB end at LARGEST bytes. And it makes foreign words fit for a terminal, without the
-API key.
+A server may be slow, broken, or no LLM server at all. The door limits the time of the whole answer, so that
+one byte a second or a stream of pings also ends. It limits the size before and after decompression, so that
+16 KB that inflate to 16 GB end at LARGEST bytes. And it makes foreign words safe for a terminal, and removes
+the API key from them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Answered:
 
 
 class Door:
-    """The way to one server. No proxy, no redirect, no .netrc: requests go to `url` and nowhere else.
+    """The way to one server. It uses no proxy, redirect or .netrc: requests go to `url` and nowhere else.
 
-    The API key travels in the header alone. Use the door as an async context.
+    The API key travels only in a header. Use the door as an async context.
     """
 
     def __init__(self, url: str, *, api_key: str | None, timeout: float) -> None:
@@ -78,9 +78,9 @@ class Door:
         *,
         seconds: float | None = None,
     ) -> Answered:
-        """Return a whole answer of status 200; RequestError for every other end.
+        """Return a whole answer of status 200; RequestError for everything else.
 
-        seconds: bounds this one answer, where it is to take less time than the door's timeout.
+        seconds: a limit for this answer, below the door's timeout.
         """
         async with self._opened(method, path, body, headers, seconds) as answer:
             content = b"".join([part async for part in answer.parts()])
@@ -93,7 +93,7 @@ class Door:
         rest = b""
         async with self._opened("POST", path, body, headers, None) as answer:
             async for part in answer.parts():
-                # Only \n ends a line: str.splitlines would cut a text at U+2028, too.
+                # Only \n ends a line; str.splitlines would also cut a text at U+2028.
                 *lines, rest = (rest + part).split(b"\n")
                 for line in lines:
                     take(line.rstrip(b"\r"))
@@ -160,7 +160,7 @@ class _Opened:
         self._response = response
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the decompressed parts; RequestError where they are too many or not what was asked for."""
+        """Yield the decompressed parts; RequestError if they are too large or wrongly encoded."""
         encoding = self._response.headers.get("content-encoding", "").strip().lower()
         if encoding not in _ENCODINGS:
             raise RequestError("garbled", f"an answer encoded as {encoding!r}, which was not asked for")
@@ -185,7 +185,7 @@ def _inflate(inflated: zlib._Decompress, raw: bytes) -> bytes:
 
 
 def checked_key(key: str | None) -> str | None:
-    """Return the key; WlgenError, which does not show it, where no HTTP header may hold it."""
+    """Return the key; WlgenError, which does not show the key, if no HTTP header may hold it."""
     if key and not (key.isascii() and key.isprintable() and key == key.strip()):
         found = "a space at an end, a line end, or a character that is not ASCII"
         raise error(KEY_VARIABLE, expected="a key that an HTTP header may hold", found=found)
@@ -193,7 +193,7 @@ def checked_key(key: str | None) -> str | None:
 
 
 def without_key(words: str, key: str | None) -> str:
-    """Return words without the key: cut out where it stands plainly, all withheld where it is coded.
+    """Return words without the key. If a coded spelling of the key is in them, withhold all of them.
 
     A server may repeat the key plainly, in quotes, in a URL (%2B), in HTML, in JSON, as repr, in
     hexadecimal, or in base64, alone or behind `Bearer `.
@@ -211,10 +211,10 @@ def without_key(words: str, key: str | None) -> str:
 
 
 def _base64_cores(key: bytes) -> set[str]:
-    """Return what of the key's base64 does not depend on what stands beside it.
+    """Return the parts of the key's base64 that are the same whatever stands beside the key.
 
-    Base64 codes three bytes as four characters, so it spells a key in three ways, by where the key begins:
-    of lead 1 and `secret` the bytes `.se|cre|t..` give the core `cre`, whatever stood before.
+    Base64 codes three bytes as four characters, so a key has three spellings, by the position at which it
+    begins: behind one other byte, `secret` is coded as `.se|cre|t..`, and the code of `cre` is always in it.
     """
     cores = set()
     for lead in range(3):
@@ -226,7 +226,7 @@ def _base64_cores(key: bytes) -> set[str]:
 
 
 def _readings(joined: str) -> list[str]:
-    """Return what a reader could take words for that are joined without spaces: other spellings undone."""
+    """Return words, joined without spaces, and what they are with other spellings decoded."""
     unescaped = _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), joined)
     once = [unquote(joined), unquote_plus(joined), html.unescape(joined), unescaped, joined.replace("\\", "")]
     return [joined, *once, *map(unquote, once), *map(html.unescape, once)]

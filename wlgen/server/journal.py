@@ -1,7 +1,7 @@
-"""The journal of a preparation: one JSON object a line, on the disk before the next request is sent.
+"""The journal of a preparation: one JSON object a line, on the disk before wlgen sends the next request.
 
-It tells what was sent to which server and what came back, so that an interrupted preparation goes on where it
-stopped. It holds no prompt text and no secret.
+It says what was sent to which server and what came back, so that an interrupted preparation can go on where
+it stopped. It holds no prompt text and no secret.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHANGING = (
     "time",
     "requests",
     "counts",
-)  # what differs from one run on the same target to the next
+)  # keys of "begin" that differ between two runs on the same target
 _NEEDED: Mapping[str, Mapping[str, type]] = {
     "sent": {"id": str},
     "ended": {"id": str, "split": str, "dp_rank": int, "success": bool, "findings": list},
@@ -36,14 +36,15 @@ Event = Mapping[str, Any]
 
 @dataclass(kw_only=True, slots=True)
 class History:
-    """What the server holds, as far as the journal tells. A flush and a new target empty it.
+    """What the server's cache holds, as far as the journal tells. A flush or a new target empties it.
 
-    target: what "begin" said was prepared and where. seeded: seeds that succeeded, with their ranks. sent:
+    target: the set and server of the last "begin". seeded: the seeds that succeeded, with their ranks. sent:
     ids of all rows sent. passed: ids of checks that kept their promises. failed: ranks with a row that broke
-    one. closed: the last run ended in order, not by an interrupt or an error. flushed: the cache was empty
-    before the first of these rows. counts: what the server had counted of its work when the last run ended in
-    order, or, before that, began; None where it does not say. counters: the server's counters right after
-    the flush, as a scrape file has them. served: the prompt and cached tokens of each answer since then.
+    a promise. closed: whether the last run ended in order, not by an interrupt or an error. flushed: whether
+    the cache was empty before the first of these rows. counts: the server's counts of its work at the last
+    run's orderly end, or at its begin if it had none; None if the server does not count. counters: the
+    server's counters right after the flush, as in a scrape file. served: the prompt and cached tokens of each
+    answer since then.
     """
 
     target: dict[str, Any] = field(default_factory=dict)
@@ -97,7 +98,7 @@ class History:
 
 
 class Journal:
-    """An open journal, this process's alone: `with Journal(path) as journal`."""
+    """An open journal, which this process alone may write: `with Journal(path) as journal`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -134,7 +135,7 @@ class Journal:
         self._file.close()
 
     def write(self, event: Event) -> None:
-        """Append one event and return when it is on the disk."""
+        """Append one event, and return once it is on the disk."""
         try:
             self._file.write(orjson.dumps(event) + b"\n")
             self._file.flush()
@@ -147,7 +148,7 @@ class Journal:
         self.history.take(event)
 
     def _events(self) -> Iterator[Event]:
-        """Yield the events of the file; cuts off a last line that was interrupted while written."""
+        """Yield the events of the file, and cut off a last line that was only partly written."""
         self._file.seek(0)
         whole = 0
         for number, line in enumerate(self._file, 1):

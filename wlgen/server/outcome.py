@@ -1,4 +1,4 @@
-"""What a preparation is asked to do, and what came of it."""
+"""What a preparation must do, and what it found."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ Only: TypeAlias = Literal["seed", "check"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to do. ranks: of the set. concurrency: ranks at a time. patience: seconds to wait for a flush.
+    """What to do.
 
-    round: send the checks of this round alone, to a server that holds the seeds; None: prepare for the first
-    round that is built. flush: True empties the cache and starts over, False never empties it, None empties
-    it unless an earlier run's seeds count. fresh: start over, whatever the journal says. resume: go on
-    where the journal ends, though nothing proves that no other request was sent since.
+    ranks: the ranks of the set to prepare. concurrency: how many ranks at a time. patience: seconds to wait
+    for a flush. round: send only the checks of this round, to a server that holds the seeds; None: prepare
+    for the first round that is built. flush: True: empty the cache and start over; False: never empty it;
+    None: empty it unless an earlier run's seeds still count. fresh: start over, whatever the journal says.
+    resume: go on where the journal ends, even if nothing proves that no other request was sent since.
     """
 
     ranks: tuple[int, ...]
@@ -33,7 +34,7 @@ class Wanted:
 
 @dataclass(kw_only=True, slots=True)
 class Cost:
-    """What one step cost: requests, seconds on the clock, and prompt tokens computed and reused."""
+    """What one step cost: requests, seconds of clock time, and prompt tokens computed and reused."""
 
     requests: int = 0
     seconds: float = 0.0
@@ -45,11 +46,11 @@ class Cost:
 class Outcome:
     """What a preparation found, and what it cost apart from any measurement.
 
-    prepared: every seed and check asked for was sent and kept its promises. omits_zero: the server leaves
-    cached tokens out where they are 0. proofs: what the preflight found. unproved: what PREPARED does not
-    vouch for, such as "pins". refused: why nothing was sent, though it was asked for; "" where it was.
-    nothing: the set has neither seeds nor checks. counters: the file with the server's counters after the
-    checks, which `wlgen audit --counters` reads as BEFORE; "" where there is none.
+    prepared: whether every seed and check asked for was sent and kept its promises. omits_zero: whether the
+    server leaves cached tokens out if they are 0. proofs: what the preflight found. unproved: what PREPARED
+    does not promise, such as "pins". refused: why nothing was sent; "" if rows were sent. nothing: whether
+    the set has neither seeds nor checks. counters: the file with the server's counters after the checks,
+    which `wlgen audit --counters` reads as BEFORE; "" if there is none.
     """
 
     prepared: bool = False

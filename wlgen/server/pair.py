@@ -24,7 +24,7 @@ from wlgen.server.route import ROUTE_PAGE, ROUTER
 from wlgen.workload.manifest import Manifest
 
 ROUTE = "Start `wlgen route --prefill URL --decode URL` and give its address as --url"
-_PAUSE, _TRIES = 0.05, 100  # seconds between two looks at the counters after an answer, and how many
+_PAUSE, _TRIES = 0.05, 100  # seconds between two looks at the counters after an answer, and how many looks
 
 
 def pair_engine() -> Engine:
@@ -33,7 +33,7 @@ def pair_engine() -> Engine:
 
 
 class PairServer(Server):
-    """A pair behind a router. Use as an async context; `meet` first, then as any server."""
+    """A pair behind a router. Use it as an async context; call `meet` first, then use it as any server."""
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class PairServer(Server):
 
     @property
     def counted(self) -> Sequence[Server]:
-        """The servers whose counters count: the decode side counts every prompt again."""
+        """The servers whose counters count: the prefill side's, since decode counts each prompt again."""
         return self.prefill
 
     async def meet(self, dp_ranks: int) -> None:
-        """Look at each server; WlgenError where one has another role or `dp_ranks` cannot be pinned."""
+        """Look at each server; WlgenError if one has another role, or `dp_ranks` ranks cannot be pinned."""
         self.prefill_members = await members(self.prefill, "prefill")
         self.decode_members = await members(self.decode, "decode")
         self.decode_radix = any(member.radix for member in self.decode_members)
@@ -103,7 +103,7 @@ class PairServer(Server):
             )
 
     def facts(self) -> tuple[str, ...]:
-        """Say what stands behind the router, what a pin costs, and whose figure is read."""
+        """Return lines that say what stands behind the router, what a pin costs, and whose figures count."""
         sides = [
             f"{member.side} {member.url} ({member.ranks} ranks)"
             for member in (*self.prefill_members, *self.decode_members)
@@ -123,14 +123,14 @@ class PairServer(Server):
         return tuple(lines)
 
     def pinned(self, dp_rank: int | None) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return what pins a request to a prefill rank. None is refused: it can end a prefill server."""
+        """Return what pins a request to a prefill rank. None raises: without a rank a server may die."""
         if dp_rank is None:
             raise ValueError("a request to a pair needs a rank")
         fields, headers = self.engine.pinned(dp_rank)
         return fields | {str(self.engine.prefill_pin_field): dp_rank}, headers
 
     async def flush(self, patience: float) -> None:
-        """Empty each server's caches, and wait for each; RequestError names the one that stays busy."""
+        """Empty each server's caches, one after the other; RequestError names a server that stays busy."""
         for server in (*self.prefill, *self.decode):
             try:
                 await server.flush(patience)
@@ -158,7 +158,7 @@ class PairServer(Server):
         return_ids: bool = False,
         seconds: float | None = None,
     ) -> Reply:
-        """Send one request; its cached tokens are what the prefill side did not compute."""
+        """Send one request; its cached tokens are those that the prefill side did not compute."""
 
         async def asked() -> Reply:
             return await super(PairServer, self).ask(
@@ -202,10 +202,9 @@ class PairServer(Server):
 async def open_server(
     url: str, *, prefill: Sequence[str], decode: Sequence[str], api_key: str | None, patience: float
 ) -> Server:
-    """Return the server or the pair at these addresses; WlgenError where one side of a pair is missing.
+    """Return the server or the pair at these addresses; WlgenError if one side of a pair is missing.
 
-    patience: seconds for a whole answer.
-    `wlgen route` at `url` tells the addresses of its pair itself.
+    patience: seconds for a whole answer. If `wlgen route` answers at `url`, it gives its pair's addresses.
     """
     if bool(prefill) != bool(decode):
         given, missing = ("--prefill", "--decode") if prefill else ("--decode", "--prefill")
@@ -220,10 +219,10 @@ async def open_server(
 
 
 async def _behind_route(server: Server) -> tuple[list[str], list[str]] | None:
-    """Return the addresses of both sides where `wlgen route` answers, None for any other server."""
+    """Return the addresses of both sides if `wlgen route` answers, None for any other server."""
     try:
         page = await server.get(ROUTE_PAGE) or {}
-    except RequestError:  # a server that is not there is said better by the first page that each has
+    except RequestError:  # `choose_model` says better that no server answers
         return None
     if page.get("router") != ROUTER:
         return None
@@ -232,9 +231,9 @@ async def _behind_route(server: Server) -> tuple[list[str], list[str]] | None:
 
 
 async def check_roles(server: Server, dp_ranks: int) -> tuple[str, ...]:
-    """Find out what stands at an address before anything is sent there; return lines about a pair.
+    """Find out what a server is before any prompt goes there; return lines about a pair.
 
-    WlgenError where it is one side of a pair, or a pair that cannot serve `dp_ranks` pinned ranks.
+    WlgenError if it is one side of a pair, or a pair that cannot serve `dp_ranks` pinned ranks.
     """
     try:
         await refuse_member(server)
@@ -247,7 +246,7 @@ async def check_roles(server: Server, dp_ranks: int) -> tuple[str, ...]:
 
 
 def target_of(server: Server, manifest: Manifest) -> dict[str, object]:
-    """Return what is prepared and where, for the journal: its rows count for the same target only."""
+    """Return the set and the server for the journal, whose rows count only for the same target."""
     target: dict[str, object] = {
         "set": manifest.name,
         "spec_sha256": manifest.spec_sha256,

@@ -1,6 +1,6 @@
-"""Proof that a pair keeps a pin, by throw-away prompts and the prefill side's own counters, before any seed.
+"""Proof, before any seed, that a pair keeps a pin: by throw-away prompts and the prefill side's counters.
 
-Nothing here waits 300 s: a pin that fails hangs the decode side, so each prompt has PIN_SECONDS.
+A pin that fails hangs the decode side for 300 s, so no prompt here waits longer than PIN_SECONDS.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from wlgen.server.counters import computed
 from wlgen.server.pair import ROUTE, PairServer
 from wlgen.server.replies import Reply, RequestError
 
-_PAUSE, _TRIES = 0.1, 50  # seconds between two looks at the counters, and how many
-PIN_SECONDS = 60.0  # a first prompt of a cold server compiles kernels meanwhile
+_PAUSE, _TRIES = 0.1, 50  # seconds between two looks at the counters, and how many looks
+PIN_SECONDS = 60.0  # enough for a cold server, which compiles kernels at its first prompt
 _LOST = (
     f"The pin is lost on the way: sglang-router keeps it on /v1/completions only. {ROUTE}. A request that "
     "hangs holds the decode side for 300 s."
@@ -23,7 +23,7 @@ _LOST = (
 
 
 async def prove_pair(pair: PairServer, fresh: Callable[[], AskedPrompt], impossible: int, last: int) -> str:
-    """Return the proof that ranks are pinned; WlgenError where they are not.
+    """Return the proof that the pair keeps pins; WlgenError if it does not.
 
     fresh: makes a prompt of at least three quanta that no server has seen. impossible: a rank that cannot
     exist. last: the last rank of the set.
@@ -42,7 +42,7 @@ async def prove_pair(pair: PairServer, fresh: Callable[[], AskedPrompt], impossi
         raise _broken(pair, "a prompt sent twice to rank 0 to hit", f"{again.cached_tokens} cached tokens")
     moved = await _moved(pair, at_start)
     if moved is not None and moved != {0}:
-        raise _broken(pair, "rank 0 of the prefill side to compute it", f"ranks {sorted(moved)}")
+        raise _broken(pair, "rank 0 of the prefill side to compute the prompt", f"ranks {sorted(moved)}")
     if last == 0:
         return "pinning: proved, the prefill side has one rank"
     after_first = await computed(pair)
@@ -51,16 +51,17 @@ async def prove_pair(pair: PairServer, fresh: Callable[[], AskedPrompt], impossi
         raise _broken(pair, f"the same prompt to miss on rank {last}", f"{other.cached_tokens} cached tokens")
     moved = await _moved(pair, after_first)
     if moved is not None and moved != {last}:
-        raise _broken(pair, f"rank {last} of the prefill side to compute it", f"ranks {sorted(moved)}")
+        expected = f"rank {last} of the prefill side to compute the prompt"
+        raise _broken(pair, expected, f"ranks {sorted(moved)}")
     counted = "" if moved is None else f", and the prefill side computed it on ranks 0 and {last} in turn"
     proved = f"a prompt sent twice to rank 0 hits, on rank {last} it misses"
     return f"pinning: proved, {proved}{counted}"
 
 
 async def _moved(pair: PairServer, before: dict[int, int] | None) -> set[int] | None:
-    """Return the ranks that computed more than the one token of a health probe; None where nothing counts.
+    """Return the ranks that computed more than a health probe's one token; None if the servers do not count.
 
-    A count may come a moment after its answer: two looks must agree on which ranks moved, for up to 5 s.
+    A server may count a moment after its answer, so two looks must agree on which ranks moved, for up to 5 s.
     """
     seen: set[int] | None = None
     for _ in range(_TRIES):

@@ -1,7 +1,7 @@
-"""Preflight: what must be known of a live server before hours are spent on it.
+"""Preflight: what wlgen must know of a live server before a person spends hours on it.
 
-It asks with throw-away prompts: no row of the set is generated from here. At most one seed or check is
-tokenised, which touches no cache.
+It sends throw-away prompts and no row of the set, but for one seed or check that the server tokenizes, which
+touches no cache.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ _SHORT = 64  # words of a throw-away prompt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
-    """What was found. omits_zero: the server leaves cached tokens out where they are 0.
+    """What a preflight found.
 
-    pinned: ranks can be pinned, since impossible ones are refused. proofs: one line each on what was proved,
-    or could not be. unproved: what could not be, in a word or two.
+    omits_zero: whether the server leaves cached tokens out if they are 0. pinned: whether it keeps pins,
+    since it refuses impossible ranks. proofs: a line for each thing that was proved, or could not be.
+    unproved: the things that could not be proved, in a word or two each.
     """
 
     omits_zero: bool
@@ -47,12 +48,12 @@ class Preflight:
 
 
 async def choose_model(server: Server, wanted: str | None) -> str:
-    """Return the model to ask for; WlgenError where the server is not there or does not serve it."""
+    """Return the model to ask for; WlgenError if no server answers or it does not serve that model."""
     try:
         served = await server.models()
     except RequestError as failure:
         raise unusable(
-            f"{server.url}/v1/models", failure, expected="a server that lists its models"
+            f"{server.url}/v1/models", failure, expected="a server that answers, with a list of its models"
         ) from failure
     if not served:
         raise error(f"{server.url}/v1/models", expected="a model", found="none")
@@ -67,10 +68,10 @@ async def choose_model(server: Server, wanted: str | None) -> str:
 
 
 async def choose_engine(server: Server, wanted: Engine | None, planned: Engine) -> tuple[Engine, str]:
-    """Return the engine to speak to, and how it was told.
+    """Return the engine to speak to, and a line that says how it was found.
 
-    A server that has no known engine's own page, such as a router, is taken for the engine that the set was
-    planned for.
+    A server without any page that only one engine has, such as a router, counts as the engine for which the
+    set was planned.
     """
     if isinstance(server, PairServer):
         if wanted is not None and wanted.name != server.engine.name:
@@ -86,8 +87,8 @@ async def choose_engine(server: Server, wanted: Engine | None, planned: Engine) 
         doubt = f", though the server looks like {found.name}" if found and found != wanted else ""
         return wanted, f"engine: {wanted.name}, as --engine says{doubt}"
     if found is None:
-        shows = "the server shows no page that only one engine has"
-        return planned, f"engine: taken as {planned.name}, the set's; {shows}"
+        shows = "the server has no page by which to tell its engine"
+        return planned, f"engine: {planned.name}, the set's own; {shows}"
     differs = "" if found == planned else f"; the set was planned for {planned.name}"
     return found, f"engine: {found.name}, by its own pages{differs}"
 
@@ -95,7 +96,7 @@ async def choose_engine(server: Server, wanted: Engine | None, planned: Engine) 
 async def preflight(
     server: Server, workload: Workload, encoding: Encoding, ranks: Sequence[int]
 ) -> Preflight:
-    """Find out what the server does; WlgenError where a promise could not hold."""
+    """Find out what the server does; WlgenError if it could not keep a promise of the set."""
     manifest = workload.manifest
     rows = workload.rows(BEFORE, ranks)
     row = next(rows, None)
@@ -103,13 +104,13 @@ async def preflight(
         raise error(str(workload.folder), expected="a seed or check row", found="none on the ranks asked for")
     try:
         framing = await _tokenized(server, row, encoding) if row else ""
-        # First of all that generates: a pin that a pair does not keep hangs each prompt for 300 s.
+        # Pins come before any other prompt: a pin that a pair does not keep hangs each prompt for 300 s.
         pins = await _pinned(server, encoding, manifest.dp_ranks, manifest.cache.hit_quantum)
         reply, omits_zero = await _reported(server, encoding, manifest.cache.hit_quantum)
         framing = framing or reply
     except RequestError as failure:
         raise unusable(server.url, failure, expected="an answer to a throw-away prompt") from failure
-    reported = "cached tokens: reported" + (", and left out where they are 0" if omits_zero else "")
+    reported = "cached tokens: reported" + (", and left out if they are 0" if omits_zero else "")
     pinned, pinning = pins
     unproved = [] if pinned or manifest.dp_ranks == 1 else ["pins"]
     if not framing.startswith(_PROVED):
@@ -120,12 +121,12 @@ async def preflight(
 
 
 def row_prompt(row: Row, encoding: Encoding) -> AskedPrompt:
-    """Return what is sent for a row: its messages, or its text where the encoding is no chat."""
+    """Return the prompt of a row: its messages, or its text if the encoding is no chat."""
     return _prompt(row.messages, encoding)
 
 
 def throwaway(encoding: Encoding, words: int) -> tuple[AskedPrompt, list[int]]:
-    """Return a prompt no server has seen, of about `words` words, and its ids by the encoding."""
+    """Return a prompt of about `words` words that no server has seen, and its ids in this encoding."""
     text = f"Throw-away prompt {uuid.uuid4().hex}:" + " one two three four five six seven eight" * (
         words // 8
     )
@@ -141,7 +142,7 @@ def _prompt(messages: tuple[Message, ...], encoding: Encoding) -> AskedPrompt:
 
 
 async def _tokenized(server: Server, row: Row, encoding: Encoding) -> str:
-    """Return the proof of the framing by the server's own tokenizer, '' where it has no such page."""
+    """Return the proof of the framing by the server's own tokenizer, '' if it has no page for that."""
     if not encoding.chat:
         return ""
     ids = await server.tokenize(row_prompt(row, encoding))
@@ -160,7 +161,7 @@ async def _reported(server: Server, encoding: Encoding, quantum: int) -> tuple[s
     proof = _counted(place, ids, reply)
     if reply.cached_tokens is not None:
         return proof, False
-    # A miss may be left out. So repeat a prompt long enough to be found again: then the figure must show.
+    # The server may leave out a 0. So send a prompt again that is long enough to hit: then a count must come.
     prompt, _ = throwaway(encoding, max(_SHORT, 3 * quantum))
     for _ in range(3):
         reply = await _ask(server, prompt)
@@ -187,7 +188,7 @@ def _counted(place: str, ids: Sequence[int], reply: Reply) -> str:
 
 def _other_framing(place: str, planned: int, found: int) -> WlgenError:
     cause = FRAMINGS.get(found - planned, OTHER_FRAMING)
-    told = f"{found}, {found - planned:+d}" if found != planned else "as many, but other ids"
+    told = f"{found}, {found - planned:+d}" if found != planned else "as many tokens, but other ids"
     return error(place, expected=f"{planned} prompt tokens", found=told, remedy=f"Cause: {cause}.")
 
 
@@ -224,5 +225,5 @@ async def _refuses(server: Server, encoding: Encoding, rank: int) -> bool:
 
 
 async def _ask(server: Server, prompt: AskedPrompt, dp_rank: int = 0) -> Reply:
-    # Not streamed: SGLang returns ids only then.
+    # Not streamed, since SGLang returns ids only in a whole answer.
     return await server.ask(prompt, max_tokens=1, dp_rank=dp_rank, stream=False, return_ids=True)

@@ -40,11 +40,11 @@ Report: TypeAlias = Callable[[str], None]
 
 
 class NotHeldError(Exception):
-    """The server no longer holds what the journal says it was seeded with."""
+    """The server no longer holds the seeds that the journal says it answered."""
 
 
 class Preparation:
-    """One preparation of one server, up to one start over: begin, then run, then the outcome is there."""
+    """One preparation of one server: call `begin`, then `run` (again to start over), then read `outcome`."""
 
     def __init__(
         self,
@@ -74,15 +74,15 @@ class Preparation:
         self._checks_alone = wanted.only == "check" or wanted.round is not None
         self._pairs: list[Pair] = []
         self._failures: list[WlgenError] = []
-        self._before: frozenset[str] = frozenset()  # rows the cache may hold since an earlier run
-        self._done: frozenset[str] = frozenset()  # rows that need not be sent again
-        self._looks: list[Look | None] = []  # what the server had counted, look by look
+        self._before: frozenset[str] = frozenset()  # rows that the cache may hold since an earlier run
+        self._done: frozenset[str] = frozenset()  # rows that this run need not send again
+        self._looks: list[Look | None] = []  # the server's counts, look by look
 
     def begin(self, counts: Look | None) -> bool:
-        """Say in the journal what is prepared; return whether an earlier run's seeds and checks still count.
+        """Write the target to the journal; return whether an earlier run's seeds and checks still count.
 
-        counts: what the server had counted before the preflight. Sets `outcome.refused` where to start over
-        would empty the ranks of an earlier run that are not asked for now.
+        counts: the server's counts before the preflight. Sets `outcome.refused` if starting over would empty
+        ranks of an earlier run that this run was not asked to prepare.
         """
         history = self._journal.history
         closed, seen = history.closed, history.counts
@@ -119,7 +119,7 @@ class Preparation:
         return True
 
     def _require_seeds(self, *, restarted: bool) -> None:
-        """Raise WlgenError where the journal does not show that the server holds the seeds of the ranks."""
+        """Raise WlgenError unless the journal shows that the server holds the seeds of the wanted ranks."""
         history = self._journal.history
         seeds = [row.id for row in self._workload.rows(PRIMING, self._wanted.ranks)]
         missing = [name for name in seeds if name not in history.seeded]
@@ -133,7 +133,7 @@ class Preparation:
             raise error(place, expected="seeds that the server holds", found=found, remedy=remedy)
 
     async def run(self, *, resumed: bool) -> None:
-        """Flush, seed and check as far as wanted; NotHeldError where an earlier run's seeds are gone."""
+        """Flush, seed and check, as far as wanted; NotHeldError if an earlier run's seeds are gone."""
         if self.outcome.refused:
             self._write("stopped", counts=await settled(self._server))
             return
@@ -141,7 +141,7 @@ class Preparation:
         if not self._checks_alone and not resumed:
             await self._flush()
         history = self._journal.history
-        # Only rows of a journal that counts excuse what a check finds above its plan.
+        # A check may find more than planned only if an earlier run sent it, and its journal counts.
         self._before = frozenset(history.sent) if resumed else frozenset()
         self._done = frozenset([*history.seeded, *history.passed]) if resumed else frozenset()
         if not self._checks_alone:
@@ -190,7 +190,8 @@ class Preparation:
     def _rows(self, split: Split, rank: int) -> Sequence[Row]:
         """Return the rows that are still to be sent.
 
-        Of checks that all passed the first is sent again: one a rank shows whether the seeds are still held.
+        If all checks of a rank passed earlier, its first is sent again: it shows whether the rank still holds
+        the seeds.
         """
         rows = list(self._workload.rows((split,), (rank,), (self._round,)))
         left = [row for row in rows if row.id not in self._done]
@@ -198,7 +199,7 @@ class Preparation:
 
     async def _seed(self, row: Row, cost: Cost) -> None:
         result, promised = await self._sent(row, cost), Promised.of(row, self._bound_of(row.request_class))
-        # A seed that finds more than planned harms nothing, and one that finds less shows in the check.
+        # A seed that finds more than planned does no harm, and if it finds less, its check will fall short.
         broken = [f for f in findings_of(promised, result) if not f.promise.startswith("cached")]
         if result.success and (result.cached_tokens or 0) > row.cached_len and not self._before:
             self.note(
@@ -211,7 +212,7 @@ class Preparation:
     async def _check(self, row: Row, cost: Cost) -> None:
         result, promised = await self._sent(row, cost), Promised.of(row, self._bound_of(row.request_class))
         broken = findings_of(promised, result)
-        if row.id in self._before and self._warm:  # it finds its own earlier prompt, too
+        if row.id in self._before and self._warm:  # the check also finds its own prompt of the earlier run
             most = self._workload.manifest.cache.most_cached(row.prompt_len)
             own = row.cached_len < (result.cached_tokens or 0) <= most
             broken = [f for f in broken if not (own and f.promise == "cached_len")]
@@ -219,7 +220,7 @@ class Preparation:
         self._ended(row, result, broken)
 
     async def _sent(self, row: Row, cost: Cost) -> Result:
-        """Send a row and return what the server said; a request that fails is kept for the end."""
+        """Send a row and return what the server said; a failed request is raised when the split ends."""
         self._write("sent", id=row.id, split=row.split, dp_rank=row.dp_rank)
         started = time.monotonic()
         try:
@@ -240,7 +241,7 @@ class Preparation:
     def _result(self, row: Row, reply: Reply, started: float) -> Result:
         cached = reply.cached_tokens
         if cached is None and self.outcome.omits_zero and reply.prompt_tokens is not None:
-            cached = 0  # this server was seen to leave out a 0, and to show what it finds
+            cached = 0  # the preflight saw this server leave out a 0 and report a hit
         return Result(
             place=self._server.url,
             id=row.id,
@@ -273,7 +274,7 @@ class Preparation:
         self._report(row.id)
 
     async def _end(self, *, resumed: bool) -> None:
-        """Draw the conclusion of the rows sent."""
+        """Conclude from the rows sent: PREPARED, or the findings and their causes."""
         self._looks.append(await settled(self._server))
         prepared = not self.outcome.findings
         self._write("prepared" if prepared else "stopped", counts=self._looks[-1])
@@ -307,10 +308,10 @@ class Preparation:
             self.outcome.unproved.append(f"rank {spans(missing)}")
 
     async def _keep_counters(self, *, resumed: bool) -> None:
-        """Write the counters from which a run may be proved, once all that was asked for is checked.
+        """Write the counters by which a run may be proved, once everything asked for is checked.
 
-        Only where one preparation flushed, seeded and checked can their sum be its own: one that is resumed
-        has sent prompts of its preflight in between, and before a later round stand the rows of earlier ones.
+        The counters equal what this preparation sent only if it flushed, seeded and checked in one go. A
+        resumed preparation sent preflight prompts in between, and a later round follows earlier rounds' rows.
         """
         if self._wanted.only == "seed" or self._journal.history.counters is None:
             return
@@ -333,7 +334,7 @@ class Preparation:
         return [replace(row, messages=()) for row in rows if row.id in seeded]
 
     def note(self, note: str) -> None:
-        """Keep a remark for the summary, once."""
+        """Keep a remark for the summary, unless it is there already."""
         if note not in self.outcome.notes:
             self.outcome.notes.append(note)
 

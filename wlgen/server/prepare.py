@@ -27,9 +27,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrimedServer:
-    """The server, and the journal of what it was sent. timeout: seconds for a whole answer.
+    """The server to prime, and its journal. timeout: seconds for a whole answer.
 
-    prefill, decode: the servers of a pair, of which `url` is the router.
+    prefill, decode: the servers of a pair, whose router is `url`.
     """
 
     url: str
@@ -44,10 +44,10 @@ class PrimedServer:
 async def prepare_set(
     workload: Workload, target: PrimedServer, wanted: Wanted, progress: Progress = lambda _done, _total: None
 ) -> Outcome:
-    """Prepare a server and return what was found and what it cost.
+    """Prepare a server, and return what was found and what it cost.
 
-    WlgenError where the server cannot be used or a request does not end well. The API key comes from the
-    environment and goes into the header of each request, and nowhere else.
+    WlgenError if the server cannot be used or a request fails. The API key comes from the environment and
+    goes into the header of each request, and nowhere else.
     """
     spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
     encoding = load_encoding(spec)
@@ -101,7 +101,7 @@ def _files(workload: Workload, wanted: Wanted) -> list[FileProof]:
 
 
 def parse_ranks(text: str | None, built: Sequence[int]) -> tuple[int, ...]:
-    """Return the ranks of "0,3,8-11", all that are built for None; WlgenError where one is not."""
+    """Return the ranks of "0,3,8-11", or all built ranks for None; WlgenError if one is not built."""
     if text is None:
         return tuple(built)
     found: set[int] = set()

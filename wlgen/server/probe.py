@@ -1,7 +1,7 @@
-"""Probe: what a server does with prefixes, found out with a few throw-away prompts of token ids.
+"""Probe: how a server reuses prefixes, found out with a few throw-away prompts of token ids.
 
-Prompts are random ids that no set holds. Each question leaves observations, which are the evidence; what
-cannot be told from them is said.
+Prompts are random ids that no set holds. Each question adds observations, which are the evidence; the probe
+says what they cannot tell.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from wlgen.simulate.infer import Observation
 from wlgen.simulate.telling import telling
 
 FIRST_LEN = 600
-SOME_WINDOW = 1  # stands in a rule for a window whose size is still to be found
-WINDOW_LEN = 12_000  # tokens: longer than two windows of 4,096, the widest that models have
-_MOST_TELLING = 8  # prompts sent to tell rules apart
+SOME_WINDOW = 1  # the window in a rule, until its size is found
+WINDOW_LEN = 12_000  # tokens: more than two windows of 4,096, the widest that models have
+_MOST_TELLING = 8  # the most prompts sent to tell rules apart
 GROWTH = 4
-_LOWEST_ID, _IDS = 100, 200  # ordinary tokens in any vocabulary: special ones stand at the ends
+_LOWEST_ID, _IDS = 100, 200  # ids 100 to 299 are ordinary tokens in any vocabulary
 _MOST_RANKS = 4096
 THROWAWAY = "Throw-away prompt of wlgen probe, to count what stands around it."
 
@@ -42,10 +42,11 @@ THROWAWAY = "Throw-away prompt of wlgen probe, to count what stands around it."
 class Probed:
     """What was found.
 
-    dp_ranks: None where ranks cannot be pinned. separate: whether their caches are. kept_late: whether the
-    first sibling of a full-length prompt falls short of a later one. page_size: as the server says.
-    observations: prompts of which the whole or a prefix had been sent, in the order sent. rules: what
-    explains them all, the first the one to take. facts, unknown: lines for a person. None: not seen.
+    dp_ranks: the number of ranks; None if they cannot be pinned. separate: whether each rank has its own
+    cache. kept_late: whether the first sibling of a full-length prompt hits less than a later sibling.
+    page_size: as the server says. observations: prompts that had been sent before, or a prefix of them, in
+    order. rules: the rules that explain all observations; take the first. facts, unknown: lines for a person.
+    None means that the probe did not find out.
     """
 
     engine: str
@@ -70,7 +71,7 @@ async def probe_server(
     prefill: Sequence[str] = (),
     decode: Sequence[str] = (),
 ) -> Probed:
-    """Ask a server everything; no prompt is longer than `longest` tokens. WlgenError where it fails.
+    """Ask a server everything; no prompt is longer than `longest` tokens. WlgenError if a request fails.
 
     patience: seconds for a whole answer. prefill, decode: the servers of a pair whose router is `url`.
     """
@@ -109,7 +110,7 @@ async def probe(server: Server, *, longest: int) -> Probed:
 
 
 class _Probe:
-    """One probe under way: the questions in turn, each adding to what was found."""
+    """One running probe: each question adds to what was found."""
 
     def __init__(self, server: Server, longest: int) -> None:
         self.found = Probed(engine=server.engine.name, model=server.model)
@@ -119,12 +120,12 @@ class _Probe:
         self._native = False
         self._omits_zero = False
         self._calls = self._random.randrange(_IDS)
-        self._hit_len = 0  # a prompt this long is found again
+        self._hit_len = 0  # a length at which a repeated prompt hits
         self._quantum = 0
         self._families: list[Family] = []
 
     async def framing(self) -> None:
-        """Count what the server puts around a user message, with thinking as it is and switched off."""
+        """Count the tokens around a user message, with thinking as the server has it and with it off."""
         messages = (Message("user", THROWAWAY),)
         plain = await self._count(AskedPrompt(text=THROWAWAY))
         chat = await self._count(AskedPrompt(messages=messages))
@@ -140,7 +141,7 @@ class _Probe:
             )
 
     async def reporting(self) -> None:
-        """Find out whether cached tokens are reported, and with a prompt how long something is found."""
+        """Find out whether the server reports cached tokens, and how long a prompt must be to hit."""
         size = FIRST_LEN
         while size <= self._longest:
             ids = self._fresh(size)
@@ -164,7 +165,7 @@ class _Probe:
         if self._native:
             how = "only on /generate: start the server with --enable-cache-report"
         else:
-            how = "in usage" + (", left out where they are 0" if self._omits_zero else "")
+            how = "in usage" + (", left out if they are 0" if self._omits_zero else "")
         self.found.facts.append(f"cached tokens: reported {how}")
         if not self._hit_len:
             self.found.unknown.append(f"reuse: a repeated prompt of {tried} tokens finds nothing")
@@ -214,7 +215,7 @@ class _Probe:
         quantum = self._quantum
         short = 6 * quantum + 9
         if not quantum or short > self._longest:
-            needed = f"a prompt of 6 x {quantum} tokens" if quantum else "a prompt that is found again"
+            needed = f"a prompt of 6 x {quantum} tokens" if quantum else "a prompt long enough to hit"
             self.found.unknown.append(f"siblings: not tested: it needs {needed}; raise --longest")
             return
         long = min(self._longest, WINDOW_LEN)
@@ -235,7 +236,7 @@ class _Probe:
             self.found.unknown.append(f"a window of more than {long // 2} tokens: raise --longest")
 
     async def _siblings_of(self, size: int, shared: int) -> tuple[int, ...]:
-        """Return what three siblings in turn find of a full-length prompt; observes the last."""
+        """Return the hits of three siblings, one after another, of a full-length prompt; observe the last."""
         prefix = self._fresh(shared)
         await self._ask(prefix + self._fresh(size - shared))
         replies = [await self._sibling(prefix, size) for _ in range(SIBLINGS)]
@@ -245,7 +246,7 @@ class _Probe:
         return hits
 
     async def rules(self) -> None:
-        """Name the rules that explain what was seen, after sending the prompts that tell them apart."""
+        """Send the prompts that tell rules apart, and name the rules that explain every observation."""
         found = self.found
         found.page_size = await self._server.page_size()
         if found.page_size is None:
@@ -268,7 +269,7 @@ class _Probe:
             found.unknown.append(f"rule: {len(found.rules)} fit; {asked}; raise --longest")
 
     async def _window(self) -> None:
-        """Name the window of a model whose first sibling falls short, by families of other lengths."""
+        """Find the window of a model whose first sibling falls short, with prompts of other lengths."""
         found, rule = self.found, self.found.rules[0]
         windows = fitting_windows(rule, self._families)
         while told := telling_size(rule, windows, self._longest):
@@ -305,7 +306,7 @@ class _Probe:
         self.found.observations.append(seen)
 
     def _cached(self, reply: Reply) -> int:
-        # reporting() has seen this server show what it finds, so what it leaves out is 0.
+        # reporting() has seen this server report a hit, so a count that it leaves out is 0.
         return reply.cached_tokens or 0
 
     async def _ask(self, ids: Sequence[int], dp_rank: int = 0) -> Reply:
@@ -327,7 +328,7 @@ class _Probe:
         return False
 
     def _fresh(self, size: int) -> list[int]:
-        """Return ids whose first is not that of the last 199 calls, so that prompts part right there."""
+        """Return ids that begin otherwise than in the last 199 calls, so that prompts differ at once."""
         self._calls += 1
         rest = (self._random.randrange(_IDS) for _ in range(size - 1))
         return [_LOWEST_ID + self._calls % _IDS, *(_LOWEST_ID + n for n in rest)]

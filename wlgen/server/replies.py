@@ -1,4 +1,4 @@
-"""What a live server says of one request, validated: of a whole answer or a stream's lines, both engines.
+"""What a live server says of one request, validated: in a whole answer or a stream's lines, of any engine.
 
 A value that does not fit is never taken for another: a count of "12", -1, 1e300 or [12] makes the answer
 `garbled`, and the message names its place (`usage.prompt_tokens`). Absent or null means that the server did
@@ -20,7 +20,7 @@ Trouble: TypeAlias = Literal["unreachable", "timeout", "http", "cut", "garbled"]
 _SHOWN = (
     4096  # characters of a value that does not fit: more than a message shows, so that a key is cut out whole
 )
-_MOST = 1 << 53  # a count above this is none: JSON readers disagree about it
+_MOST = 1 << 53  # JSON readers disagree about larger numbers, so none counts as a count
 _COUNTS = (
     "prompt_tokens",
     "completion_tokens",
@@ -35,7 +35,7 @@ _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
 
 class RequestError(Exception):
-    """A request that did not end well. trouble: its kind. status: of an HTTP error, else 0."""
+    """A failed request. trouble: the kind of failure. status: the status of an HTTP error, else 0."""
 
     def __init__(self, trouble: Trouble, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What the server said of one request. None means it did not say. Times are seconds from the send."""
+    """What the server said of one request. None: it did not say. Times are seconds since the send."""
 
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -58,7 +58,7 @@ class Reply:
 
 
 class Stream:
-    """Takes a stream's lines in turn and keeps what they say."""
+    """Takes a stream's lines one by one, and keeps what they say."""
 
     def __init__(self) -> None:
         self.done = False
@@ -96,7 +96,7 @@ class Stream:
 
 
 def read_answer(answer: Mapping[str, Any], end: float, first_token: float | None = None) -> Reply:
-    """Return the reply of an answer that was whole `end` seconds after the send; RequestError for none."""
+    """Return the reply of an answer that was complete `end` seconds after the send, or raise RequestError."""
     usage = _object(answer, "usage")
     _check_counts(usage)
     told, choice = counts(Part(usage)), _choice(answer)
@@ -114,9 +114,9 @@ def read_answer(answer: Mapping[str, Any], end: float, first_token: float | None
 
 
 def whole_answer(content: bytes) -> dict[str, Any]:
-    """Return a generating route's answer; RequestError where it is an error or has no choices."""
+    """Return a generating route's answer; RequestError if it is an error or has no choices."""
     answer = json_object(content)
-    if is_error(answer):  # with status 200
+    if is_error(answer):  # some servers send an error with status 200
         raise RequestError("http", f"an error in an answer of status 200: {error_words(content)}")
     _choice(answer)
     if not answer.get("choices"):
@@ -125,7 +125,7 @@ def whole_answer(content: bytes) -> dict[str, Any]:
 
 
 def json_object(content: bytes, place: str = "the answer") -> dict[str, Any]:
-    """Return the JSON object of an answer; RequestError where it is none."""
+    """Return the JSON object of an answer; RequestError if it is something else."""
     try:
         found = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -138,7 +138,7 @@ def json_object(content: bytes, place: str = "the answer") -> dict[str, Any]:
 
 
 def listed(page: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Return the objects that a page lists, such as models; RequestError where it does not."""
+    """Return the objects that a page lists, such as models; RequestError if it lists none."""
     found = page.get(key)
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
         raise _garbled(key, "a list of objects", found)
@@ -171,7 +171,7 @@ def is_error(answer: Mapping[str, Any]) -> bool:
 
 
 def error_words(content: bytes) -> str:
-    """Return an error body's own message, in either engine's shape, or its text: foreign words."""
+    """Return an error body's message, in either engine's shape, or the body's text: foreign words."""
     try:
         found = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -191,7 +191,7 @@ def _check_counts(usage: Mapping[str, Any]) -> None:
 
 
 def _choice(answer: Mapping[str, Any], place: str = "") -> dict[str, Any]:
-    """Return the first choice, {} where none came: the last event of a stream has none."""
+    """Return the first choice, or {} if there is none, as in the last event of a stream."""
     choices = answer.get("choices")
     if choices is None or choices == []:
         return {}

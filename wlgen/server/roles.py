@@ -1,4 +1,4 @@
-"""What a server of a prefill/decode pair is, asked for before anything is sent that could harm it.
+"""The role of a server in a prefill/decode pair, found out before wlgen sends what could harm the server.
 
 A request straight to a prefill or decode server fails for want of bootstrap fields, and one without a rank
 ends a prefill server of two ranks (SGLang 0.5.23). So `wlgen` reads GET /server_info first.
@@ -20,10 +20,10 @@ _PAGES = ("/server_info", "/get_server_info")  # the second is what older server
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One server as it describes itself. side: "" for a server that is no member of a pair.
+    """One server as it describes itself. side: "" for a server that is not in a pair.
 
     ranks: its data-parallel ranks. balance: how it chooses the rank of an unpinned request. radix: whether it
-    has a prefix cache. bootstrap_port: where a prefill server meets its decode servers.
+    has a prefix cache. bootstrap_port: the port at which decode servers find a prefill server.
     """
 
     url: str
@@ -35,7 +35,7 @@ class Member:
 
 
 async def describe(server: Server) -> Member | None:
-    """Return what a server says of itself; None for one without such a page: vLLM, or a router."""
+    """Return what a server says of itself; None if it has no page for that, like vLLM or a router."""
     for path in _PAGES:
         page = await server.get(path)
         if page is not None:
@@ -58,19 +58,19 @@ def _member(url: str, page: dict[str, Any]) -> Member:
 
 
 async def refuse_member(server: Server) -> None:
-    """Raise WlgenError where the server is one side of a pair: it does not answer requests by itself."""
+    """Raise WlgenError if the server is one side of a pair, which does not answer requests by itself."""
     member = await describe(server)
     if member is not None and member.side:
         raise error(
             "--url",
             expected="a server that answers by itself, or the router in front of a pair",
             found=f"{server.url}, the {member.side} server of a pair ({member.ranks} ranks)",
-            remedy=f"Give the router as --url, and this server as --{member.side} URL. It was sent nothing.",
+            remedy=f"Give the router as --url and this server as --{member.side} URL. No prompt was sent.",
         )
 
 
 async def members(servers: Sequence[Server], side: Side) -> list[Member]:
-    """Return the servers given for one side of a pair; WlgenError where one is something else."""
+    """Return how the servers of one side describe themselves; WlgenError if one is not of that side."""
     found = []
     for server in servers:
         place = f"--{side} {server.url}"

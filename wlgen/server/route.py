@@ -1,15 +1,15 @@
-"""A small router for a prefill/decode pair of SGLang that pins the prefill rank alone. It keeps no state.
+"""A small router for a prefill/decode pair of SGLang that pins only the prefill rank. It keeps no state.
 
 SGLang's own routers choose the prefill rank at random, and a pin through them binds the decode rank too. This
-one takes the rank of a request from where a plain server takes it (`routed_dp_rank`, or the header
-X-Data-Parallel-Rank) and sends the request to both sides:
+router reads a request's rank where a plain server reads it (`routed_dp_rank`, or the header
+X-Data-Parallel-Rank), and sends the request to both sides:
 
     prefill   routed_dp_rank r, disagg_prefill_dp_rank r, a bootstrap_room of r modulo the prefill ranks
     decode    disagg_prefill_dp_rank r and the same room, and no rank: its own balancer chooses
 
-Of several prefill servers the ranks count on: with 8 + 8 ranks, rank 11 is rank 3 of the second server. A
-request without a rank gets one at random. When the prefill side refuses, its answer is returned at once; the
-decode side would wait 300 s for tokens that never come.
+Ranks are numbered through all prefill servers: with 8 + 8 ranks, rank 11 is rank 3 of the second server. A
+request without a rank gets a random rank. If the prefill side refuses, the router returns its answer at once;
+the decode side would wait 300 s for tokens that never come.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Page: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leg:
-    """One of the two requests that a client's request becomes: where it goes and its body."""
+    """One of the two requests that the router makes of a client's request: its address and its body."""
 
     url: str
     body: dict[str, Any]
@@ -55,7 +55,7 @@ class RankError(ValueError):
 def legs(
     body: dict[str, Any], rank: int | None, prefill: Sequence[Member], decode: Sequence[Member]
 ) -> tuple[Leg, Leg]:
-    """Return what each side is sent for a client's body; RankError for a rank that does not exist."""
+    """Return the request for each side, made of a client's body; RankError if there is no such rank."""
     total = sum(side.ranks for side in prefill)
     rank = secrets.randbelow(total) if rank is None else rank
     if not 0 <= rank < total:
@@ -99,14 +99,14 @@ class _Router:
 
     @asynccontextmanager
     async def open(self, _: Starlette) -> AsyncIterator[None]:
-        """Hold the connections; a client bounds the time of its own request, so the router does not."""
+        """Hold the connections. They have no timeout: each client limits the time of its own requests."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=256)
         timeout = httpx.Timeout(None, connect=10.0)
         async with httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False) as self._client:
             yield
 
     async def generate(self, request: Request) -> Response:
-        """Send a request to both sides and return the decode side's answer, or the refusal of either."""
+        """Send a request to both sides; return the decode side's answer, or an error of either side."""
         try:
             body = orjson.loads(await request.body())
             rank = _rank(request, body)
@@ -133,7 +133,7 @@ class _Router:
         return await self._whole(request, Leg(url=self._prefill[0].url, body={}))
 
     async def flush(self, request: Request) -> Response:
-        """Flush every server of the pair; 200 only where each of them answered 200."""
+        """Flush every server of the pair; answer 200 only if each of them answered 200."""
         told = {}
         for member in (*self._prefill, *self._decode):
             answer = await self._client.post(f"{member.url}/flush_cache?{request.url.query}")
@@ -180,7 +180,7 @@ def _rank(request: Request, body: dict[str, Any]) -> int | None:
 
 
 async def _watched(answer: httpx.Response, prefilled: asyncio.Task[Response]) -> AsyncIterator[bytes]:
-    """Yield the decode side's answer; end it with an error event as soon as the prefill side refuses."""
+    """Yield the decode side's answer; if the prefill side refuses, end it at once with an error event."""
     parts = answer.aiter_raw()
     try:
         while True:

@@ -1,4 +1,4 @@
-"""Starts the router of route.py: asks both sides what they are, then serves until it is interrupted."""
+"""Starts the router of route.py: it asks each server for its role, then serves until it is interrupted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wlgen.server.route import application
 async def serve_route(
     prefill: Sequence[str], decode: Sequence[str], host: str, port: int, say: Callable[[str], None]
 ) -> None:
-    """Serve the router; WlgenError where a server has another role, or the address cannot be had."""
+    """Serve the router; WlgenError if a server has another role, or if the address is taken."""
     first, second = await _sides("prefill", prefill), await _sides("decode", decode)
     try:
         listener = socket.create_server((host, port), backlog=1024)

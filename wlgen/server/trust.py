@@ -1,4 +1,4 @@
-"""Whether an earlier run's rows still tell what the cache holds: proved by counts, or taken on a word."""
+"""Whether an earlier run's rows still tell what the cache holds: proved by counts, or on a person's word."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from wlgen.server.outcome import Wanted
 
 
 def doubt_of(wanted: Wanted, seen: Look | None, counts: Look | None, *, closed: bool) -> str:
-    """Return why the rows of the journal no longer tell what the cache holds; "" where they do.
+    """Return why the rows of the journal no longer tell what the cache holds; "" if they do.
 
-    seen: what the server had counted when the last run ended in order (closed), else when it began. counts:
-    what it has counted now. Of a server that counts nothing, only --resume makes the rows count: a default
-    SGLang server of 2025 looks the same after 640 formal rows as before them.
+    seen: the server's counts when the last run ended in order (closed), else when it began. counts: its
+    counts now. For a server that counts nothing the rows count only under --resume: a default SGLang server
+    of 2025 looks the same after 640 formal rows as before them.
     """
     if wanted.fresh or wanted.flush:
         return "--fresh" if wanted.fresh else "--flush"

@@ -1,9 +1,9 @@
 """The sliding window of a model, told from how long a prompt may be before its first sibling falls short.
 
-An engine keeps the window's state where a prompt ends. Of a window of 1024 tokens a seed of 1027 leaves
-state from its first token on, and any sibling hits; a seed of 1043 does not, and the first sibling, which
-parts from it earlier, finds nothing. So each length that is tried rules out some windows: those of which a
-replay of the same prompts through the engine's own cache finds something else.
+An engine keeps the window's state where a prompt ends. With a window of 1024 tokens, a seed of 1027 keeps
+state from its first token on, and any sibling hits. A seed of 1043 does not, and its first sibling, which
+differs from it before that state, finds nothing. So each length that is tried rules out the windows under
+which a replay of the same prompts through the engine's cache class finds other hits.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from wlgen.engines import cache_rule, new_cache
 from wlgen.pages import ceil_to
 
 SIBLINGS = 3
-_USUAL = (0, *(1 << power for power in range(5, 14)))  # 32 to 8192 tokens; 0 of a hybrid model without one
-_BEYOND = 3  # tokens of a prompt after its last whole quantum
+_USUAL = (0, *(1 << power for power in range(5, 14)))  # 32 to 8192 tokens; 0: a hybrid model without a window
+_BEYOND = 3  # tokens of a prompt behind its last whole quantum
 _ANSWER = np.array([1], dtype=np.uint32)
 
 
 class Family(NamedTuple):
-    """A full-length prompt of `size` tokens, and what each of its siblings found of the `shared` first."""
+    """A full-length prompt of `size` tokens, and the hits of its siblings, which share its first `shared`."""
 
     size: int
     shared: int
@@ -46,7 +46,7 @@ def fitting_windows(rule: CacheRule, seen: Sequence[Family]) -> list[int]:
 
 
 def telling_size(rule: CacheRule, windows: Sequence[int], longest: int) -> tuple[int, int] | None:
-    """Return (size, shared) of the family that splits windows most evenly; None where none does."""
+    """Return (size, shared) of the family that splits the windows most evenly; None if none splits them."""
     best: tuple[int, int] | None = None
     least = len(windows)
     for size, shared in _families(rule, windows, longest):
@@ -58,7 +58,7 @@ def telling_size(rule: CacheRule, windows: Sequence[int], longest: int) -> tuple
 
 
 def edges(rule: CacheRule, window: int, longest: int) -> list[tuple[int, int]]:
-    """Return families around a window, by which one a few pages wider or narrower is told from it."""
+    """Return families that tell a window from windows a few pages wider or narrower."""
     return list(_families(rule, [window], longest))
 
 
