@@ -220,10 +220,7 @@ class Lexicon:
         )
 
     def prose_to_stop(self, stream: Coordinates, tokens: int) -> Chunk:
-        """Return `tokens` tokens of sentences: the last without its full stop, the first perhaps cut short.
-
-        32 tokens are the last token of one sentence, a whole one, and 15 tokens of a third.
-        """
+        """Return `tokens` tokens of sentences: the first may lack its start, the last its full stop."""
         cut, whole = -(tokens + 1) % english.SENTENCE_TOKENS, -(-(tokens + 1) // english.SENTENCE_TOKENS)
         bank, texts = self.bank
         chosen = below(words(stream, whole), BANK)
