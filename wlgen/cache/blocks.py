@@ -8,8 +8,6 @@ from wlgen.cache.rule import CacheRule, Evicted, Ids, Match
 from wlgen.cache.tree import Live, Node, PageTree
 from wlgen.pages import ceil_to
 
-TOKEN = 4  # bytes
-
 
 class BlockCache:
     """Blocks of P tokens. vLLM names a block by a hash of all tokens up to its end; here it is a path's end.
@@ -22,21 +20,20 @@ class BlockCache:
         self.rule = rule
         self._capacity = capacity
         self._page = rule.window_page or rule.page_size
-        self._tree = PageTree(self._page * TOKEN, self._split)
+        self._tree = PageTree(self._page, 4, self._split)
 
     @property
     def held_len(self) -> int:
         """Tokens of whole blocks held now."""
-        return self._tree.held // TOKEN
+        return self._tree.held
 
     def match(self, ids: Ids, *, salt: str = "") -> Match:
         """Return what is cached of a prompt, and pin the part of the prompt that is held."""
-        key = ids.tobytes()
-        most = self._most(len(ids)) // self._page * self._page * TOKEN
+        key = self._tree.key(ids)
+        most = self._most(len(ids)) // self._page * self._page
         node, at = self._tree.walk(self._tree.root(salt), key, most)
         node.pins += 1
-        held_len = at // TOKEN
-        return Match(self._usable(node, held_len, len(ids)), held_len, ids, key, node)
+        return Match(self._usable(node, at, len(ids)), at, ids, key, node)
 
     def insert(self, match: Match, output_ids: Ids) -> None:
         """Add the whole blocks of the prompt and of all outputs but the last; evict first if full; unpin."""
@@ -48,19 +45,20 @@ class BlockCache:
             if room > self._capacity:
                 self.evict(room - self._capacity)
         if total > len(ids):
-            key = np.concatenate((ids, output_ids[:-1])).tobytes()
+            start = self._tree.units(key)
+            key += self._tree.key(np.concatenate((ids[start:], output_ids[:-1])))
         self._keep(match, key, total)
         node.pins -= 1
         self._tree.offer(node)
 
     def evict(self, tokens: int) -> int:
         """Drop the least recently used, unpinned blocks until `tokens` are freed; return the tokens freed."""
-        return self._tree.evict(tokens * TOKEN, whole=False) // TOKEN
+        return self._tree.evict(tokens, whole=False)
 
     def take_evicted(self) -> list[Evicted]:
         """Return what was evicted since the last call, first to last, and forget it."""
         dropped, self._tree.dropped = self._tree.dropped, []
-        return [Evicted(owner, size // TOKEN) for owner, size in dropped]
+        return [Evicted(owner, tokens) for owner, tokens in dropped]
 
     def check(self) -> None:
         """Walk the blocks; AssertionError says which invariant does not hold."""
@@ -83,9 +81,9 @@ class BlockCache:
 
         The node becomes the most recent. live: what a new node keeps as its `live`.
         """
-        tree, end = self._tree, tokens * TOKEN
+        tree, end = self._tree, tokens
         # The match may have ended inside its node, and another insertion may have cut that node since.
-        node, held = match.node, match.held_len * TOKEN
+        node, held = match.node, match.held_len
         while node.end > held:
             node = node.parent
         node, at = tree.walk(node, key, end)

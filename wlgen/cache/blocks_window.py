@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from wlgen.cache.blocks import TOKEN, BlockCache
+from wlgen.cache.blocks import BlockCache
 from wlgen.cache.rule import CacheRule, Match
 from wlgen.cache.tree import Live, Node
 from wlgen.pages import ceil_to, floor_to
@@ -72,8 +72,8 @@ class WindowBlockCache(BlockCache):
             end = floor_to(min(total, end + self._peek), self._page)
         spans = self._spans(match, end)
         above = self._store(match, key, end, ())
-        while spans and above.parent is not None and above.end // TOKEN > spans[0][0]:
-            first, last = above.start // TOKEN, above.end // TOKEN
+        while spans and above.parent is not None and above.end > spans[0][0]:
+            first, last = above.start, above.end
             new = [(max(a, first), min(b, last)) for a, b in spans if a < last and b > first]
             above.live = tuple(_joined(sorted([*above.live, *new]))) if above.live else tuple(new)
             above = above.parent
@@ -101,9 +101,8 @@ class WindowBlockCache(BlockCache):
         return _joined(sorted(spans)) if len(spans) > 1 else spans
 
     def _split(self, live: Live, at: int) -> tuple[Live, Live]:
-        point = at // TOKEN
-        upper = tuple((a, min(b, point)) for a, b in live if a < point)
-        return upper, tuple((max(a, point), b) for a, b in live if b > point)
+        upper = tuple((a, min(b, at)) for a, b in live if a < at)
+        return upper, tuple((max(a, at), b) for a, b in live if b > at)
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wlgen.cache.rule import CacheRule, Evicted, Ids, Match
 from wlgen.cache.tree import Live, Node, PageTree
@@ -34,23 +35,23 @@ class RadixCache:
         self._chunk = chunk
         self._page = rule.page_size
         self._ahead = rule.lookahead
-        self._width = 8 if rule.speculative else 4  # bytes of a bigram or token
-        self._tree = PageTree(rule.page_size * self._width, _same)
+        self._tree = PageTree(rule.page_size, 8 if rule.speculative else 4, _same)
 
     @property
     def held_len(self) -> int:
         """Tokens of whole pages held now."""
-        return self._tree.held // self._width
+        return self._tree.held
 
     def match(self, ids: Ids, *, salt: str = "") -> Match:
         """Return what is cached of a prompt; split the node it leaves, make its hit recent and pin it."""
-        tree, key = self._tree, self._key(ids)
+        tree = self._tree
+        key = tree.key(self._units(ids))
         end = self._whole(len(ids) - 1)  # the last token is always computed
         node, held = tree.walk(tree.root(salt), key, end)
         hit = self._usable(tree.cut(node, held) if held < node.end else node)
         tree.use(hit)
         hit.pins += 1
-        return Match(hit.end // self._width, held // self._width, ids, key, hit)
+        return Match(hit.end, held, ids, key, hit)
 
     def insert(self, match: Match, output_ids: Ids) -> None:
         """Add the whole pages of the prompt and of all outputs but the last; evict first if full; unpin."""
@@ -58,19 +59,20 @@ class RadixCache:
         total = len(ids) + len(output_ids) - 1
         self._tree.owner += 1
         if total > len(ids):
-            key = self._key(np.concatenate((ids, output_ids[:-1])))
+            start = self._tree.units(key)
+            key += self._tree.key(self._units(np.concatenate((ids[start:], output_ids[:-1]))))
         node = self._keep(match, key, total)
         node.pins -= 1
         self._tree.offer(node)
 
     def evict(self, tokens: int) -> int:
         """Drop the least recently used, unpinned leaves until `tokens` are freed; return the tokens freed."""
-        return self._tree.evict(tokens * self._width, whole=True) // self._width
+        return self._tree.evict(tokens, whole=True)
 
     def take_evicted(self) -> list[Evicted]:
         """Return what was evicted since the last call, first to last, and forget it."""
         dropped, self._tree.dropped = self._tree.dropped, []
-        return [Evicted(owner, size // self._width) for owner, size in dropped]
+        return [Evicted(owner, tokens) for owner, tokens in dropped]
 
     def check(self) -> None:
         """Walk the tree; AssertionError says which invariant does not hold."""
@@ -88,11 +90,11 @@ class RadixCache:
         chunks = (prompt_len,) if self._capacity is None else self._chunk_ends(match.cached_len, prompt_len)
         start = match.cached_len
         for end in chunks:
-            self._make_room(node.end // self._width, start, end)
+            self._make_room(node.end, start, end)
             node, start = self._extend(node, key, self._whole(end)), end
         if total > prompt_len:
             # Every output asks for a page when it is computed: room for the last output is room for all.
-            self._make_room(node.end // self._width, total - 1, total)
+            self._make_room(node.end, total - 1, total)
             node = self._extend(node, key, self._whole(total))
         return node
 
@@ -121,7 +123,7 @@ class RadixCache:
             self.evict(end - start + over - free)
 
     def _extend(self, node: Node, key: bytes, end: int) -> Node:
-        """Add `key` below a pinned node up to byte `end`; return the node that ends there, now pinned."""
+        """Add `key` below a pinned node up to `end`; return the node that ends there, now pinned."""
         tree = self._tree
         last, at = tree.walk(node, key, end)
         if at < last.end:
@@ -138,16 +140,17 @@ class RadixCache:
         node.pins -= 1
         self._tree.offer(node)
 
-    def _key(self, ids: Ids) -> bytes:
+    def _units(self, ids: Ids) -> NDArray[np.generic]:
+        """Return the units of the tree: tokens, or under EAGLE/MTP each token with the one behind it."""
         if not self.rule.speculative:
-            return ids.tobytes()
+            return ids
         pairs = ids[:-1].astype(np.uint64)
         pairs |= ids[1:].astype(np.uint64) << np.uint64(32)
-        return pairs.tobytes()
+        return pairs
 
     def _whole(self, tokens: int) -> int:
-        """Return the bytes of the whole pages that `tokens` tokens fill."""
-        return max(0, tokens - self._ahead) // self._page * self._page * self._width
+        """Return the units of the whole pages that `tokens` tokens fill."""
+        return max(0, tokens - self._ahead) // self._page * self._page
 
 
 def _same(live: Live, _at: int) -> tuple[Live, Live]:

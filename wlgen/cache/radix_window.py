@@ -50,7 +50,7 @@ class WindowRadixCache(RadixCache):
 
     def _usable(self, node: Node) -> Node:
         hit: Node | None = None
-        window, quantum = self._window * self._width, self._quantum * self._width
+        window, quantum = self._window, self._quantum
         while node.parent is not None:
             if not node.live:
                 hit = None
@@ -115,12 +115,11 @@ class WindowRadixCache(RadixCache):
 
     def _insert(self, request: _Request, end: int) -> None:
         """Add a request's first `end` units, live from `freed` on; dead nodes there become live again."""
-        tree, width, key = self._tree, self._width, request.key
-        stop, freed = end * width, request.freed * width
-        node, at = tree.walk(request.hit, key, stop)
+        tree, key, freed = self._tree, request.key, request.freed
+        node, at = tree.walk(request.hit, key, end)
         if at < node.end:
             node = tree.cut(node, at)
-        held, known = node, max(request.protected * width, freed)
+        held, known = node, max(request.protected, freed)
         while held.end > known and held.parent is not None:
             above = held.parent
             if not held.live:
@@ -128,18 +127,18 @@ class WindowRadixCache(RadixCache):
                     tree.cut(held, freed)
                 held.live = True
             held = above
-        if at < stop:
-            node = self._add_leaf(node, key, stop, freed)
+        if at < end:
+            node = self._add_leaf(node, key, end, freed)
         tree.use(node)
         self._repin(request.hit, node)
         request.hit = node
 
     def _add_leaf(self, parent: Node, key: bytes, stop: int, freed: int) -> Node:
         """Add what is new as leaves, cut at `freed`, at the start of the last window, and at each quantum."""
-        tree, start, quantum = self._tree, parent.end, self._quantum * self._width
+        tree, start, quantum = self._tree, parent.end, self._quantum
         cuts = {stop}
         if stop > freed:
-            cuts |= {freed, max(freed, stop - self._last * self._width)}
+            cuts |= {freed, max(freed, stop - self._last)}
         if quantum != tree.page:
             cuts.update(range(floor_to(start, quantum) + quantum, stop, quantum))
         leaf = parent
