@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-KINDS = ("engines", "encodings", "cache_rules", "tasks", "exporters", "readers", "witnesses")
+KINDS = ("engines", "encodings", "cache_rules", "faults", "tasks", "exporters", "readers", "witnesses")
 
 # From the bottom up. A room is a package of wlgen or one of its few flat modules; rooms on one line know
 # nothing of each other. A new room takes the lowest line that its imports allow.
@@ -22,6 +22,7 @@ cache readers witnesses
 strict engines
 cache_rules encodings
 text workload
+faults
 tasks exporters audit
 spec
 plan

@@ -21,6 +21,7 @@ KINDS = (
     "engines",
     "encodings",
     "cache_rules",
+    "faults",
     "tasks",
     "exporters",
     "readers",

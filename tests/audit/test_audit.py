@@ -184,7 +184,9 @@ def test_79_tokens_more_in_every_prompt():
 def test_every_row_a_quantum_short():
     found = audited(good(FORMAL, cached_tokens=CACHED - 128))
     assert {f.promise for f in found.findings} == {"cached_bound"}
-    assert [d.cause for d in found.diagnosis] == ["short_by_constant"]
+    (cause,) = found.diagnosis
+    assert "multiples of 256 tokens" in cause.evidence
+    assert "speculative decoding (EAGLE/MTP) is on [speculative]" in cause.evidence
 
 
 def test_no_figure_at_all_is_no_pass():
@@ -503,7 +505,7 @@ def test_aisbench_stock_results_are_audited_for_all_they_hold(tmp_path, run):
     assert code == 1
     assert (answer["findings"], answer["verdict"]) == ([], "NOT PROVED")
     assert answer["not_observed"] == {"rows": 5, "counts": ["cached_tokens"]}
-    assert "stock model class keeps no cached tokens" in answer["diagnosis"][0]["evidence"]
+    assert "stock model class keeps no cached tokens" in answer["diagnosis"][0]["remedy"]
     assert answer["windows"][0]["members"] == 5
     code, out, _ = run(folder, SAMPLES / "aisbench/drop", "--json")
     found = json.loads(out)["findings"]

@@ -128,7 +128,7 @@ def test_a_set_keeps_every_promise_from_build_to_audit(tmp_path, engine, parts):
 
 FAULTS_OF_PREPARING = [
     # What the server does, the exit code, and what is said of it.
-    ({"faults": ("lose-cache=1",)}, 1, "rank_not_seeded"),
+    ({"faults": ("lose-cache=1",)}, 1, "lost_cache"),
     ({"faults": ("thinking",)}, 2, "thinking is on"),
     ({"faults": ("no-cached",)}, 2, "--enable-cache-report"),
     ({"faults": ("no-usage",)}, 2, "no usage"),
@@ -137,7 +137,7 @@ FAULTS_OF_PREPARING = [
     ({"faults": ("cut=0.2",)}, 2, "the answer was cut"),
     ({"faults": ("stall=0.2",)}, 2, "--timeout"),
     ({"capacity": 400}, 2, "can hold is 400 tokens"),
-    ({"rule": QUANTUM}, 1, "short_by_constant"),
+    ({"rule": QUANTUM}, 1, "hit_quantum"),
 ]
 
 
@@ -226,7 +226,7 @@ FAULTS_OF_RUNS = [
     ({"faults": ("ignore-pins",)}, "unpinned"),
     ({"pinned": False}, "unpinned"),
     ({"faults": ("no-cached",)}, "not_observed"),
-    ({"faults": ("lose-cache=1",)}, "rank_not_seeded"),
+    ({"faults": ("lose-cache=1",)}, "lost_cache"),
     ({"twice": True}, "sent_twice"),
 ]
 

@@ -4,71 +4,63 @@ from __future__ import annotations
 
 from kit.rules import made_rule
 
-from wlgen.audit.diagnosis import Pair
+from wlgen.audit.as_seen import RowSeen
 from wlgen.audit.findings import Promised
-from wlgen.encodings import Message
 from wlgen.readers import Result
 from wlgen.server.causes import causes
-from wlgen.workload.bounds import Bound
-from wlgen.workload.rows import Row
+from wlgen.workload.bounds import UNBOUNDED, Bound
+from wlgen.workload.splits import BY_NAME
 
 RULE = made_rule(name="vllm", engine="vllm", page_size=64, hit_quantum=64)
 
 
-def row(split: str, rank: int, *, prompt_len: int = 1000, cached_len: int = 0) -> Row:
-    return Row(
+def row(split: str, rank: int, *, prompt_len: int = 1000, cached_len: int = 0) -> Promised:
+    return Promised(
         id=f"{split}-r{rank:02d}-000000",
-        split=split,
+        split=BY_NAME[split],
         dp_rank=rank,
         group="all",
-        round=0,
-        messages=(Message("user", "text"),),
-        body_len=prompt_len,
         prompt_len=prompt_len,
         shared_len=704,
         cached_len=cached_len,
         output_len=1,
-        prompt_sha256="",
+        text_sha256="",
+        bound=Bound(tokens=1) if split == "check" else UNBOUNDED,
     )
 
 
-def check(rank: int, cached: int) -> Pair:
+def check(rank: int, cached: int) -> RowSeen:
     found = row("check", rank, cached_len=704)
-    return Pair(
-        Promised.of(found, Bound(tokens=1)),
-        Result(place="", id=found.id, prompt_tokens=1000, cached_tokens=cached),
-    )
+    result = Result(place="", id=found.id, prompt_tokens=1000, cached_tokens=cached, output_tokens=1)
+    return RowSeen(row=found, results=[result], cached=cached)
 
 
-def told(*pairs: Pair, seeds=(), pinned=True, restarted=False):
-    return causes(pairs, RULE, seeds=seeds, pinned=pinned, restarted=restarted)
+def told(*rows: RowSeen, answered=(), pinned=True, restarted=False):
+    """Return the causes where the seeds of these ranks, of two, were answered."""
+    ids = [f"seed-r{rank:02d}-000000" for rank in answered]
+    seeds = [row("seed", rank, prompt_len=705) for rank in range(2)]
+    return causes(rows, RULE, seeds=seeds, answered=ids, pinned=pinned, restarted=restarted)
 
 
 def test_seeds_that_were_answered_are_not_called_unsent():
-    short = [row("seed", rank, prompt_len=705) for rank in range(2)]
-    (cause,) = told(check(0, 704), check(1, 0), seeds=short)
-    assert cause.cause == "rank_not_seeded"
-    assert "rank 1 answered its seeds" in cause.evidence
-    assert "less than the 705 tokens" in cause.evidence
-    assert "shape: short" not in cause.evidence
-    assert "pins are dropped" not in cause.evidence
+    (cause,) = told(check(0, 704), check(1, 0), answered=(0, 1))
+    assert (cause.cause, cause.parameters) == ("lost_cache", {"ranks": [1]})
+    assert cause.explains == "rank 1 keeps nothing"
+    assert not any("[rank_not_seeded]" in rival for rival in cause.rivals)
 
 
-def test_full_length_seeds_point_at_a_hybrid_model():
-    (cause,) = told(check(0, 0), seeds=[row("seed", 0, prompt_len=1000)])
-    assert "shape: short" in cause.evidence
+def test_a_rank_without_an_answered_seed_was_not_seeded():
+    (cause,) = told(check(0, 704), check(1, 0), answered=(0,))
+    assert (cause.cause, cause.parameters) == ("rank_not_seeded", {"ranks": [1]})
 
 
-def test_unproved_pins_are_the_first_suspect():
-    (cause,) = told(check(0, 0), seeds=[row("seed", 0, prompt_len=705)], pinned=False)
-    assert "tokens: pins are dropped" in cause.evidence
-
-
-def test_ranks_without_an_answered_seed_are_left_to_the_audit():
-    (cause,) = told(check(0, 0), check(0, 0))
-    assert "seed was not sent" in cause.evidence or "nothing was seeded" in cause.evidence
+def test_unproved_pins_are_said_beside_a_cache_that_keeps_nothing():
+    (cause,) = told(check(0, 0), answered=(0,), pinned=False)
+    assert "pins are dropped on the way" in cause.explains
+    assert "pins are dropped" not in told(check(0, 0), answered=(0,))[0].explains
 
 
 def test_a_restart_that_is_known_comes_first():
-    found = told(check(0, 0), seeds=[row("seed", 0, prompt_len=705)], restarted=True)
-    assert found[0].cause == "server_restarted"
+    found = told(check(0, 0), answered=(0,), restarted=True)
+    assert found[0].cause == "restarted"
+    assert len(found) == 1

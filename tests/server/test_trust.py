@@ -8,8 +8,8 @@ import pytest
 from kit.rehearsals import ZERO, Rehearsal, rehearsal, small_set
 from typer.testing import CliRunner
 
-from wlgen.audit.remedies import REMEDIES
 from wlgen.cli import app
+from wlgen.faults._names import fault_named
 from wlgen.server.journal import JOURNAL
 from wlgen.server.outcome import Wanted
 from wlgen.server.prepare import PrimedServer, prepare_set
@@ -166,8 +166,8 @@ def test_resume_and_flush_contradict_each_other(warm):
 
 
 def test_the_audits_advice_starts_over():
-    assert "wlgen prepare --flush" in REMEDIES["sent_twice"]
-    assert "wlgen prepare --flush" in REMEDIES["rank_not_seeded"]
+    for name in ("sent_twice", "rank_not_seeded"):
+        assert "wlgen prepare --flush" in fault_named(name, place="").remedy(None)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ results        result files, recognised and opened one after another
 witnessed      how each figure of a row is known: by a client, by a server, by proof
 ceiling        what the counters of the servers leave no other way to have happened
 witness_files  the servers' own files: scrapes, request files, logs
-diagnosis      the cause of what broke, where its pattern has a known one
-remedies       what to do about each cause
+explain        tries what could have happened, and names what explains the rows that deviate
+as_seen        a run that can be replayed, from rows and results
 run_figures    throughput, latencies and concurrency in one window
 sending        when requests were sent: beside their planned times, and rank beside rank
 windows        the whole run, and AISBench's steady window

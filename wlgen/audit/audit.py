@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 
+from wlgen.audit.as_seen import Chains, RowSeen, Scene
 from wlgen.audit.class_promises import of_aggregates, of_classes
-from wlgen.audit.diagnosis import Pair, diagnose
+from wlgen.audit.explain import Explained, explain
 from wlgen.audit.findings import Promised, findings_of
 from wlgen.audit.given import Given, as_results, read_requests
 from wlgen.audit.join import Joined, Rows, join
@@ -18,7 +19,7 @@ from wlgen.audit.run_figures import Setting, Timeline, figures
 from wlgen.audit.second_run import second_runs
 from wlgen.audit.sending import lateness, overlap
 from wlgen.audit.server_figures import acceptance, sums_of, tiers_of
-from wlgen.audit.witnessed import JudgedResult, judge, knowing_client
+from wlgen.audit.witnessed import JudgedResult, judge
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.readers import Result
 from wlgen.workload.manifest import Manifest
@@ -39,6 +40,7 @@ def audit(
     absent_is_zero: bool = False,
     given: Given | None = None,
     blind: Sequence[str] = (),
+    chains: Chains | None = None,
 ) -> Audit:
     """Audit the rows of `splits` in `rounds` against the results of files, each (name, results).
 
@@ -46,8 +48,8 @@ def audit(
     split and round; seeds belong to each round. absent_is_zero: the caller knows that the server leaves
     cached tokens out when they are 0; without that, absent is NOT_OBSERVED. given: what servers say beside
     the results; with it there may be no results at all. blind: why clients of these files keep no cached
-    tokens, in words. WlgenError where no result could be used, with the reason for each file, and where the
-    files hold more than one run.
+    tokens, in words. chains: gives each row's runs of tokens, to explain what deviates. WlgenError where no
+    result could be used, with the reason for each file, and where the files hold more than one run.
     """
     given = given or Given()
     bound_of = cache(manifest.bound_of)
@@ -92,7 +94,9 @@ def audit(
     ]
     timeline, together = Timeline.of([result for _, result in timed]), overlap(timed)
     measured = [o for o in outcomes if not o.row.split.primes]
-    pairs = [Pair(o.row, o.result) for o in outcomes if o.result is not None]
+    explained = _explained(
+        known, wanted, joined, judged.of_row, manifest=manifest, late=off, chains=chains, blind=blind
+    )
     return Audit(
         name=manifest.name,
         splits=tuple(splits),
@@ -113,7 +117,7 @@ def audit(
             *judged.findings,
             *joined.foreign,
         ),
-        diagnosis=tuple(knowing_client(diagnose(pairs, manifest.cache), blind)),
+        explained=explained if not told else Explained(),
         by_split=tuple(_summaries(outcomes, "split")),
         by_rank=tuple(_summaries(outcomes, "rank")),
         by_group=tuple(_summaries(outcomes, "group")),
@@ -147,6 +151,51 @@ def parse_rounds(asked: Sequence[int], built: Sequence[int] | None) -> tuple[int
         expected = f"a round that is built: {', '.join(map(str, known))}"
         raise error("--round", expected=expected, found=", ".join(map(str, unknown)))
     return tuple(sorted(set(asked))) or (known[0],)
+
+
+def _explained(
+    known: Rows,
+    wanted: Sequence[Promised],
+    joined: Joined,
+    judged: Mapping[str, Sequence[JudgedResult]],
+    *,
+    manifest: Manifest,
+    late: Mapping[str, Finding],
+    chains: Chains | None,
+    blind: Sequence[str],
+) -> Explained:
+    """Return why rows deviate. A figure that the judgement set aside is looked at as the client gave it."""
+    given = {row.id: result.cached_tokens for row, result in reversed(joined.pairs)}
+    audited = {row.id for row in wanted}
+    rounds = {row.round for row in wanted}
+    scene = Scene(
+        rule=manifest.cache,
+        audited=[
+            _row_seen(row, judged.get(row.id, ()), given.get(row.id), late.get(row.id)) for row in wanted
+        ],
+        before=[
+            row
+            for row in known.all
+            if row.id not in audited and not row.split.measured and row.split.within(row.round, rounds)
+        ],
+        chains=chains,
+        ranks=tuple(manifest.ranks),
+        blind=tuple(blind),
+    )
+    return explain(scene.view(), scene.assumed)
+
+
+def _row_seen(
+    row: Promised, judged: Sequence[JudgedResult], given: int | None, late: Finding | None
+) -> RowSeen:
+    results = [each.result for each in judged]
+    cached = results[0].cached_tokens if results else None
+    return RowSeen(
+        row=row,
+        results=results,
+        cached=given if cached is None and results and not results[0].garbled else cached,
+        late=float(str(late.got).split()[0]) if late else 0.0,
+    )
 
 
 def _outcome(

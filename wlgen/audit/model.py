@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from wlgen.audit.ceiling import Ceiling
-from wlgen.audit.diagnosis import Diagnosis
+from wlgen.audit.explain import Diagnosis, Explained
 from wlgen.audit.findings import Promised
 from wlgen.audit.run_figures import Figures, Timeline
 from wlgen.audit.sending import Lateness, Overlap
@@ -147,7 +147,7 @@ class Audit:
     elsewhere: dict[str, int]
     assumed_zero: int
     findings: tuple[Finding, ...]
-    diagnosis: tuple[Diagnosis, ...]
+    explained: Explained
     by_split: tuple[Summary, ...]
     by_rank: tuple[Summary, ...]
     timeline: Timeline
@@ -164,6 +164,11 @@ class Audit:
     acceptance: Acceptance | None = None
     tiers: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def diagnosis(self) -> tuple[Diagnosis, ...]:
+        """The causes of what deviates."""
+        return self.explained.causes
 
     @property
     def unobserved(self) -> list[RowOutcome]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from wlgen.audit.ceiling import Ceiling, SentRows, prove
-from wlgen.audit.diagnosis import Diagnosis
 from wlgen.audit.findings import Promised
 from wlgen.audit.given import Given, RequestFiles
 from wlgen.audit.join import Joined
@@ -134,17 +133,6 @@ def _hear_counters(
             )
         judged.of_row.setdefault(row.id, []).append(now)
     judged.findings += _shortfall_findings(found, name)
-
-
-def knowing_client(found: Sequence[Diagnosis], blind: Sequence[str]) -> Iterator[Diagnosis]:
-    """Yield the causes; where a client cannot keep the figure, its absence blames no flag of the server."""
-    for cause in found:
-        if cause.cause == "not_observed" and blind:
-            evidence = f"{cause.evidence.partition(':')[0]}: {'; '.join(blind)}"
-            remedy = "give --counters BEFORE AFTER or --requests FILE: the server knows what the client drops"
-            yield dataclasses.replace(cause, evidence=evidence, remedy=remedy.capitalize() + ".")
-        else:
-            yield cause
 
 
 def _with_zero(result: Result) -> Result:

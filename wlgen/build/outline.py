@@ -11,6 +11,8 @@ import numpy as np
 from wlgen.build.ready import Blueprint, load_encoding
 from wlgen.build.store import row_line
 from wlgen.errors import WlgenError
+from wlgen.faults import Chain
+from wlgen.plan.chains import chains
 from wlgen.plan.predict import trajectory
 from wlgen.plan.rows import Plan, RowPlan
 from wlgen.plan.solve import solve
@@ -144,12 +146,25 @@ def _trajectory(plan: Plan, in_flight: int) -> list[dict[str, Any]]:
     return [{"rows": [part.start, part.stop], "cached_ratio": part.cached_ratio} for part in found]
 
 
+def planned_chains(workload: Workload) -> dict[str, Chain]:
+    """Return the chain of each row of a built set, planned again; none where its encoding is not here."""
+    try:
+        plan = _planned(workload)
+    except WlgenError:  # rows are then taken as their group's prefix and a part of their own
+        return {}
+    return dict(chains(plan))
+
+
+def _planned(workload: Workload) -> Plan:
+    spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
+    return solve(spec, load_encoding(spec), lambda _number, _output_len: 1)
+
+
 def planned_tree(workload: Workload) -> Tree:
     """Return the prefix tree of a built set's formal rows, planned again from the spec of its manifest."""
     manifest = workload.manifest
     try:
-        spec = spec_file.from_content(manifest.spec, str(workload.folder / MANIFEST))
-        plan = solve(spec, load_encoding(spec), lambda _number, _output_len: 1)
+        plan = _planned(workload)
     except WlgenError as failure:  # a report goes on without the tree if the encoding is not on this machine
         return Tree((), str(failure.problems[0]))
     return Tree(prefix_tree(row for rank in manifest.ranks for row in plan.rows(Split.FORMAL, rank)))

@@ -76,6 +76,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     from wlgen.audit.results import read_results
     from wlgen.audit.run_figures import Setting
     from wlgen.audit.witness_files import read_given
+    from wlgen.build.outline import planned_chains
     from wlgen.errors import WlgenError, error
     from wlgen.report.page import check_place, write_page
     from wlgen.workload.opened import open_workload, prove_files
@@ -102,6 +103,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         absent_is_zero=absent_is_zero,
         given=given,
         blind=files.blind,
+        chains=lambda: planned_chains(workload),
     )
     if html is not None:
         from wlgen.build.outline import planned_tree

@@ -37,6 +37,8 @@ def answer(audit: Audit) -> dict[str, Any]:
         "found_recorded_answers": audit.recorded,
         "findings": [asdict(finding) for finding in audit.findings],
         "diagnosis": [asdict(diagnosis) for diagnosis in audit.diagnosis],
+        "unexplained": list(audit.explained.unexplained),
+        "assumed": list(audit.explained.assumed),
         "by_split": [_summary(summary) for summary in audit.by_split],
         "by_rank": [_summary(summary) for summary in audit.by_rank],
         "by_group": [_summary(summary) for summary in audit.by_group],

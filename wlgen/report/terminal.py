@@ -49,6 +49,14 @@ def terminal(audit: Audit) -> Group:
     for diagnosis in audit.diagnosis:
         parts += ["", Text(f"cause: {diagnosis.cause} ({diagnosis.rows} rows)", style="bold")]
         parts += [Text(f"  {diagnosis.evidence}."), Text(f"  {diagnosis.remedy}")]
+    if unexplained := audit.explained.unexplained:
+        rows = f"{len(unexplained)} row{'s' * (len(unexplained) != 1)}"
+        parts += [
+            "",
+            Text(f"unexplained: {rows}, the first {unexplained[0]}; no known cause fits what was seen"),
+        ]
+    if audit.diagnosis and audit.explained.assumed:
+        parts += ["", Text(f"assumed: {'; '.join(audit.explained.assumed)}.")]
     if said := sending(audit):
         parts += ["", *map(Text, said)]
     for window in audit.windows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from wlgen.audit.diagnosis import Diagnosis
+from wlgen.audit.explain import Diagnosis
 from wlgen.workload.rows import Finding
 
 Only: TypeAlias = Literal["seed", "check"]

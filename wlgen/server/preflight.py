@@ -14,10 +14,10 @@ from http import HTTPStatus
 
 import numpy as np
 
-from wlgen.audit.remedies import FRAMINGS, OTHER_FRAMING
 from wlgen.encodings import Encoding, Message
 from wlgen.engines import Engine
 from wlgen.errors import WlgenError, error
+from wlgen.faults._words import FRAMINGS, OTHER_FRAMING
 from wlgen.registry import nearest
 from wlgen.server.api import AskedPrompt, Server, unusable
 from wlgen.server.pair import PairServer

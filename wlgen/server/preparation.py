@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
 from itertools import pairwise
 from typing import TypeAlias
 
-from wlgen.audit.diagnosis import Pair
+from wlgen.audit.as_seen import RowSeen
 from wlgen.audit.findings import Promised, findings_of
 from wlgen.encodings import Encoding
 from wlgen.errors import WlgenError, error
@@ -72,7 +71,7 @@ class Preparation:
         self._warm = bool(workload.files(PRIMING))
         self._round = min(workload.manifest.rounds or (0,)) if wanted.round is None else wanted.round
         self._checks_alone = wanted.only == "check" or wanted.round is not None
-        self._pairs: list[Pair] = []
+        self._pairs: list[RowSeen] = []
         self._failures: list[WlgenError] = []
         self._before: frozenset[str] = frozenset()  # rows that the cache may hold since an earlier run
         self._done: frozenset[str] = frozenset()  # rows that this run need not send again
@@ -206,7 +205,7 @@ class Preparation:
                 f"{row.id} found {result.cached_tokens} tokens of the server's cache, not {row.cached_len}"
             )
         if broken:
-            self._pairs.append(Pair(promised, result))
+            self._pairs.append(RowSeen(row=promised, results=(result,), cached=result.cached_tokens))
         self._ended(row, result, broken)
 
     async def _check(self, row: Row, cost: Cost) -> None:
@@ -216,7 +215,7 @@ class Preparation:
             most = self._workload.manifest.cache.most_cached(row.prompt_len)
             own = row.cached_len < (result.cached_tokens or 0) <= most
             broken = [f for f in broken if not (own and f.promise == "cached_len")]
-        self._pairs.append(Pair(promised, result))
+        self._pairs.append(RowSeen(row=promised, results=(result,), cached=result.cached_tokens))
         self._ended(row, result, broken)
 
     async def _sent(self, row: Row, cost: Cost) -> Result:
@@ -294,7 +293,8 @@ class Preparation:
         self.outcome.diagnosis = causes(
             self._pairs,
             self._workload.manifest.cache,
-            seeds=self._answered_seeds(),
+            seeds=[Promised.of(row) for row in self._workload.rows(PRIMING)],
+            answered=self._journal.history.seeded,
             pinned=self._pinned,
             restarted=any(fell(*pair) for pair in pairwise(self._looks)),
         )
@@ -327,11 +327,6 @@ class Preparation:
         self.note(f"{path.name} proves no run: {'; '.join(strange)}")
         if not resumed and self._wanted.round is None:
             self.outcome.unproved.append("that nothing but its seeds and checks was served since the flush")
-
-    def _answered_seeds(self) -> list[Row]:
-        seeded = self._journal.history.seeded
-        rows = self._workload.rows(PRIMING, sorted(set(seeded.values())))
-        return [replace(row, messages=()) for row in rows if row.id in seeded]
 
     def note(self, note: str) -> None:
         """Keep a remark for the summary, unless it is there already."""

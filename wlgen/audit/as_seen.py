@@ -1,0 +1,175 @@
+"""As seen: a run that can be replayed, and what was seen of its rows, from rows and results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from wlgen.audit.findings import Promised
+from wlgen.cache.rule import CacheRule
+from wlgen.faults import Asked, Chain, Run, SeenRow, View
+from wlgen.readers import Result
+from wlgen.workload.splits import SPLITS
+
+Chains = Callable[[], Mapping[str, Chain]]
+"""Returns the chain of each row by its id, planned again; asked for only where a row deviates."""
+
+NO_STARTS = "the results say nothing of starts: rows are taken in the set's order, and order is not judged"
+NO_ENDS = "the results say nothing of ends: requests are taken one after another on each rank"
+NO_RANKS = "the results say nothing of ranks: each row is taken to have reached its planned rank"
+PLANNED = "seeds and checks are taken as planned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSeen:
+    """An audited row with its results, the first of which counts. late: seconds off its planned time."""
+
+    row: Promised
+    results: Sequence[Result]
+    cached: int | None
+    late: float = 0.0
+
+
+@dataclass(kw_only=True)
+class Scene:
+    """All that an explanation starts from.
+
+    before: rows of the set that were sent before the audited ones: seeds, and checks that are not audited.
+    chains: of each row, where the plan tells; without it a row is its group's prefix and a part of its own.
+    answered, blind: as in View.
+    """
+
+    rule: CacheRule
+    audited: Sequence[RowSeen]
+    before: Sequence[Promised] = ()
+    chains: Chains | None = None
+    ranks: tuple[int, ...] = ()
+    answered: frozenset[int] = frozenset()
+    blind: tuple[str, ...] = ()
+    assumed: list[str] = field(default_factory=list)
+
+    def view(self) -> View:
+        """Return the view of the run; the results' order where each has a start, else the set's."""
+        results = [seen.results[0] for seen in self.audited if seen.results]
+        ordered = bool(results) and all(result.start is not None for result in results)
+        if not ordered:
+            self.assumed.append(NO_STARTS)
+        if not all(result.end is not None for result in results):
+            self.assumed.append(NO_ENDS)
+        if not any(result.dp_rank is not None for result in results):
+            self.assumed.append(NO_RANKS)
+        self.assumed.append(PLANNED)
+        rows = [_seen(number, seen) for number, seen in enumerate(self.audited)]
+        deviates = any(row.deviates for row in rows)
+        chains = self.chains() if self.chains is not None and deviates else {}
+        asked = [_asked(row, None, chains) for row in _in_turn(self.before)]
+        place = {row.id: n for n, row in enumerate(_in_turn([seen.row for seen in self.audited]))}
+        sent = sorted(enumerate(self.audited), key=lambda pair: place[pair[1].row.id])
+        planned = sent
+        if ordered:
+            starts = _starts(sent)
+            sent = sorted(sent, key=lambda pair: starts[pair[0]])
+        asked += [_asked(seen.row, (number, seen), chains) for number, seen in sent]
+        ranks = self.ranks or tuple(sorted({seen.row.dp_rank for seen in self.audited}))
+        return View(
+            run=Run(rule=self.rule, asked=tuple(asked), overlapping=ordered and _overlap(asked)),
+            rows=rows,
+            ranks=ranks,
+            ordered=ordered,
+            reordered=_by_rank(planned) != _by_rank(sent),
+            answered=self.answered,
+            blind=self.blind,
+        )
+
+
+def _by_rank(sent: Sequence[tuple[int, RowSeen]]) -> dict[int, list[int]]:
+    """Return the numbers of each rank's rows, in their order."""
+    found: dict[int, list[int]] = {}
+    for number, seen in sent:
+        found.setdefault(seen.row.dp_rank, []).append(number)
+    return found
+
+
+def _overlap(asked: Sequence[Asked]) -> bool:
+    """Return whether any request started before an earlier one of its rank had ended."""
+    ends: dict[int, float] = {}
+    for each in asked:
+        if each.start is not None and each.end is not None:
+            if each.start < ends.get(each.rank, float("-inf")):
+                return True
+            ends[each.rank] = max(each.end, ends.get(each.rank, each.end))
+    return False
+
+
+def _starts(sent: Sequence[tuple[int, RowSeen]]) -> dict[int, float]:
+    """Return when each row was sent, by its number; a row without a result right after the one before it."""
+    starts: dict[int, float] = {}
+    last = float("-inf")
+    for number, seen in sent:
+        if seen.results and seen.results[0].start is not None:
+            last = seen.results[0].start
+        starts[number] = last
+    return starts
+
+
+def _in_turn(rows: Sequence[Promised]) -> list[Promised]:
+    """Return rows in the order in which a server meets them: by round and split, the ranks in turn."""
+    counts: dict[tuple[str, int, int], int] = {}
+    keyed = []
+    for row in rows:
+        key = (row.split.value, row.round, row.dp_rank)
+        turn = counts.get(key, 0)
+        counts[key] = turn + 1
+        keyed.append(((row.round, SPLITS.index(row.split), turn, row.dp_rank), row))
+    keyed.sort(key=lambda pair: pair[0])
+    return [row for _, row in keyed]
+
+
+def _asked(row: Promised, seen: tuple[int, RowSeen] | None, chains: Mapping[str, Chain]) -> Asked:
+    result = seen[1].results[0] if seen and seen[1].results else None
+    return Asked(
+        row=None if seen is None else seen[0],
+        id=row.id,
+        chain=chains.get(row.id) or _own_chain(row),
+        prompt_len=row.prompt_len,
+        output_len=row.output_len,
+        rank=row.dp_rank,
+        group=row.group,
+        split=row.split.value,
+        start=result.start if result else None,
+        end=result.end if result else None,
+    )
+
+
+def _own_chain(row: Promised) -> Chain:
+    return ((("prefix", row.group), row.shared_len), (row.id, row.prompt_len - row.shared_len))
+
+
+def _seen(number: int, seen: RowSeen) -> SeenRow:
+    row = seen.row
+    result = seen.results[0] if seen.results else None
+    return SeenRow(
+        number=number,
+        id=row.id,
+        split=row.split.value,
+        group=row.group,
+        rank=row.dp_rank,
+        planned=row.cached_len,
+        also_planned=row.cached_len_recorded,
+        most_planned=row.cached_len if row.bound.max_tokens is not None else None,
+        bounded=row.is_bounded,
+        prompt_len=row.prompt_len,
+        output_len=row.output_len,
+        results=len(seen.results),
+        success=result.success if result else True,
+        error=result.error if result else "",
+        cached=seen.cached if result and result.success else None,
+        prompt=result.prompt_tokens if result else None,
+        output=result.output_tokens if result else None,
+        start=result.start if result else None,
+        end=result.end if result else None,
+        served_by=result.dp_rank if result else None,
+        text_changed=bool(result and result.text_sha256 and result.text_sha256 != row.text_sha256),
+        late=seen.late,
+        files=tuple(each.place.rpartition(":")[0] for each in seen.results),
+    )

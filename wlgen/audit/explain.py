@@ -1,0 +1,262 @@
+"""Explain: tries what could have happened, by replay, and names what explains every row that deviates.
+
+Each fault of faults/ proposes parameters from the rows that deviate. A proposal predicts the figures of the
+rows that it touches. It explains a row that deviates and has a predicted figure; it is dropped where a row
+is as planned and could not be, had the fault acted. Of the proposals left, the one that explains most rows
+is the cause; of equals the one with the fewest parameters, then the one that concerns the least of a run.
+What it leaves is explained by a second cause acting with it, and a third. A clean run replays nothing.
+
+Example: 40 rows of rank 3 found 0. "Rank 3 keeps nothing" predicts 0 for each of them and touches no other,
+so it explains 40 of 40. "The requests were not pinned" predicts 0 for rows that found 118784.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, TypeAlias
+
+from wlgen.errors import WlgenError
+from wlgen.faults import Aspect, Fault, Figure, Parameters, Run, SeenRow, View
+from wlgen.faults._names import every_fault
+from wlgen.faults._replay import figures
+
+MOST_CAUSES = 3
+MOST_PROPOSALS = 200
+OF_ONE_FAULT = 40
+SAMPLE = 1 << 22  # tokens of the trial that comes before a replay of everything
+_Mark: TypeAlias = tuple[int, Aspect]  # a row's number, and a respect in which it deviates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """A cause and how much it explains.
+
+    cause: the name of a fault. parameters: what it acted on. rows: how many rows it explains, of all rows
+    that deviate in the same respects. explains: what happened, in words. rivals: other causes that explain
+    the same rows as well, each with the observation that would tell it apart.
+    """
+
+    cause: str
+    parameters: Mapping[str, Any]
+    rows: int
+    of: int
+    explains: str
+    remedy: str
+    rivals: tuple[str, ...] = ()
+
+    @property
+    def evidence(self) -> str:
+        """What happened and how much of the run it explains, in a sentence without its end."""
+        rivals = f"; or else {'; or '.join(self.rivals)}" if self.rivals else ""
+        return f"{self.explains}: explains {self.rows} of {self.of} rows{rivals}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """What became of the rows that deviate. unexplained: ids of rows without a cause.
+
+    assumed: what nobody observed and the replay took as planned. predicted: by cause in words, what it
+    predicts of each row; of the causes named and their rivals.
+    """
+
+    causes: tuple[Diagnosis, ...] = ()
+    unexplained: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    predicted: Mapping[str, Mapping[int, frozenset[Figure]]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tried:
+    """A proposal that contradicts nothing."""
+
+    fault: Fault
+    parameters: Parameters
+    run: Run
+    marks: frozenset[_Mark]
+    predicted: Mapping[int, frozenset[Figure]]
+    vague: int
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """Most rows first, then the fewest parameters, then the smallest part of a run."""
+        return (-len(self.marks), self.count, self.fault.scope)
+
+    @property
+    def count(self) -> int:
+        """How many parameters it takes; a row that may also be as planned proves less, and counts as one."""
+        return self.vague + sum(len(v) if isinstance(v, list) else 1 for v in self.parameters.values())
+
+    @property
+    def words(self) -> str:
+        return self.fault.words(self.parameters)
+
+
+def explain(view: View, assumed: Sequence[str] = ()) -> Explained:
+    """Return the causes of the rows that deviate, at most three, and the rows that nothing explains."""
+    left = frozenset((row.number, aspect) for row in view.deviating for aspect in row.deviates)
+    everything, run, rows = left, view.run, list(view.rows)
+    told: dict[int, SeenRow] = {}  # rows that a cause explains, as they were seen
+    causes: list[Diagnosis] = []
+    predicted: dict[str, Mapping[int, frozenset[Figure]]] = {}
+    while left and len(causes) < MOST_CAUSES:
+        now = replace(view, run=run, rows=rows)
+        tried = [each for each in _tried(now, left, told) if each.marks]
+        if not tried:
+            break
+        best = min(tried, key=lambda each: each.key)
+        rivals = list(_rivals(best, tried))
+        causes.append(_diagnosis(best, rivals, everything, view))
+        predicted |= {each.words: each.predicted for each in (best, *rivals)}
+        left -= best.marks
+        for number in {number for number, _ in best.marks}:
+            told[number] = view.rows[number]
+            rows[number] = _without(rows[number], {a for n, a in best.marks if n == number})
+        run = best.run
+    unexplained = tuple(view.rows[number].id for number in sorted({number for number, _ in left}))
+    assumed = tuple(assumed) if everything else ()
+    return Explained(causes=tuple(causes), unexplained=unexplained, assumed=assumed, predicted=predicted)
+
+
+def _rivals(best: _Tried, tried: Sequence[_Tried]) -> Iterator[_Tried]:
+    """Yield what explains the same rows as well, and one of each other fault with one parameter more.
+
+    A flush before a run's last row and a cache that keeps nothing from there on leave the same figures: one
+    row of 0. Which it was only another observation can tell.
+    """
+    names = {best.fault.name}
+    for each in sorted(tried, key=lambda each: each.key):
+        equal = each.key == best.key and each is not best  # such as a quantum of 256, or of 512
+        other = each.count <= best.count + 1 and each.fault.name not in names
+        if each.marks == best.marks and (equal or other):
+            names.add(each.fault.name)
+            yield each
+
+
+def _tried(view: View, left: Collection[_Mark], told: Mapping[int, SeenRow]) -> Iterator[_Tried]:
+    """Yield the proposals that no row contradicts."""
+    count = 0
+    for fault in every_fault():
+        for parameters in islice(fault.propose(view), OF_ONE_FAULT):
+            count += 1
+            if count > MOST_PROPOSALS:
+                return
+            if (found := _try(fault, parameters, view, left, told)) is not None:
+                yield found
+
+
+def _try(
+    fault: Fault, parameters: Parameters, view: View, left: Collection[_Mark], told: Mapping[int, SeenRow]
+) -> _Tried | None:
+    """Return a proposal with the rows that it explains, None where a row contradicts it."""
+    marks: set[_Mark] = set()
+    if fault.says is not None:
+        says = fault.says(view, parameters)
+        marks |= {(number, aspect) for number, aspects in says.items() for aspect in aspects}
+    run, predicted, vague = view.run, dict[int, frozenset[Figure]](), 0
+    if fault.act is not None:
+        run = fault.act(view.run, parameters)
+        touched = fault.touches(view, parameters)
+        try:
+            if touched is None and _is_large(run):
+                sampled = _sample(run, view)
+                if _contradicted(figures(sampled), view, told):
+                    return None
+            predicted = figures(run, touched)
+        except WlgenError:  # such as a capacity in which a prompt alone has no room
+            return None
+        if _contradicted(predicted, view, told):
+            return None
+        for number, told_figures in predicted.items():
+            row = view.rows[number]
+            if "cached" in row.deviates and row.cached in told_figures:
+                marks.add((number, "cached"))
+                vague += run.reported is not None and any(map(row.as_planned, told_figures))
+            elif "absent" in row.deviates and None in told_figures:
+                marks.add((number, "absent"))
+    return _Tried(
+        fault=fault,
+        parameters=parameters,
+        run=run,
+        marks=frozenset(marks & set(left)),
+        predicted=predicted,
+        vague=vague,
+    )
+
+
+def _contradicted(
+    predicted: Mapping[int, frozenset[Figure]], view: View, told: Mapping[int, SeenRow]
+) -> bool:
+    """Return whether a row is otherwise than predicted: one that is as planned, or that a cause explained."""
+    for number, figures_told in predicted.items():
+        before = told.get(number)
+        if before is not None and "cached" in before.deviates:
+            if before.cached not in figures_told:
+                return True
+            continue
+        row = view.rows[number]
+        seen = row.results and row.success and row.cached is not None
+        if seen and "cached" not in row.deviates and not any(map(row.as_planned, figures_told)):
+            return True
+    return False
+
+
+def _is_large(run: Run) -> bool:
+    return sum(asked.prompt_len for asked in run.asked) > 2 * SAMPLE
+
+
+def _sample(run: Run, view: View) -> Run:
+    """Return the run of the rank with the most rows off, as far as a quick trial goes."""
+    off = {row.number for row in view.off}
+    counts: dict[int, int] = {}
+    for asked in run.asked:
+        counts[asked.rank] = counts.get(asked.rank, 0) + (asked.row in off)
+    rank = max(counts, key=lambda each: counts[each])
+    tokens, end = 0, len(run.asked)
+    for place, asked in enumerate(run.asked):
+        tokens += asked.prompt_len if asked.rank == rank else 0
+        if tokens > SAMPLE:
+            end = place
+            break
+    kept = [(n, a) for n, a in enumerate(run.asked[:end]) if a.rank == rank]
+    new = {n: m for m, (n, _) in enumerate(kept)}
+    flushes = {(min((new[n] for n in new if n >= place), default=len(kept)), of) for place, of in run.flushes}
+    return replace(run, asked=tuple(a for _, a in kept), flushes=frozenset(flushes))
+
+
+def _without(row: SeenRow, aspects: set[Aspect]) -> SeenRow:
+    """Return a row as it would have been seen without what a cause explains."""
+    changes: dict[str, Any] = {}
+    if "missing" in aspects:
+        changes |= {"results": 1, "success": True, "cached": row.planned}
+    if "failed" in aspects:
+        changes |= {"success": True, "cached": row.planned}
+    if aspects & {"cached", "absent"}:
+        changes["cached"] = row.planned
+    plain = {"prompt": row.prompt_len, "output": row.output_len, "doubled": 1, "text": False, "late": 0.0}
+    names = {"doubled": "results", "text": "text_changed"}
+    changes |= {names.get(a, a): plain[a] for a in aspects if a in plain}
+    return replace(row, **changes)
+
+
+def _diagnosis(
+    best: _Tried, rivals: Sequence[_Tried], everything: Collection[_Mark], view: View
+) -> Diagnosis:
+    aspects = {aspect for _, aspect in best.marks}
+    alike = {number for number, aspect in everything if aspect in aspects}
+    return Diagnosis(
+        cause=best.fault.name,
+        parameters=dict(best.parameters),
+        rows=len({number for number, _ in best.marks}),
+        of=len(alike),
+        explains=best.words,
+        remedy=f"{best.fault.remedy(view)}.",
+        rivals=tuple(_rival(rival, best) for rival in rivals),
+    )
+
+
+def _rival(rival: _Tried, best: _Tried) -> str:
+    apart = rival.fault.apart or best.fault.apart
+    tells = f" (what tells: {apart})" if apart else ""
+    return f"{rival.words} [{rival.fault.name}]{tells}"

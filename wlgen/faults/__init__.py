@@ -1,0 +1,222 @@
+"""Faults: what can go wrong in a run; one file a family of them, found by its name.
+
+A file holds FAULTS, a tuple of `Fault`. A fault proposes parameters from the rows that deviate, says what a
+run is like when it acts with them, and has its words and its remedy. An audit (audit/explain.py) tries every
+proposal and names those that explain what was seen; `wlgen simulate --fault` predicts with the same code.
+
+A fault acts in one of two ways. It may change the run itself, which is then replayed through the rule's
+caches: which requests reach which cache, in which order, what is kept, what is reported. Or it says at once
+what it does to each row: 503s make rows fail, a second sending doubles their results.
+
+What other rooms import of it, beside the names below:
+_replay  a run replayed through the rule's caches, rank by rank
+_names   every fault, by its name
+_words   what several faults say, and what each framing costs in tokens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+from wlgen.cache.rule import CacheRule
+
+Chain: TypeAlias = tuple[tuple[object, int], ...]
+"""A prompt as runs of tokens, (stream, tokens): prompts share what begins with the same runs."""
+
+Aspect: TypeAlias = Literal[
+    "cached", "prompt", "output", "absent", "failed", "missing", "doubled", "text", "late"
+]
+Parameters: TypeAlias = Mapping[str, Any]
+Figure: TypeAlias = int | None  # cached tokens as they are reported; None where nothing is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request of a run, in the order in which it reaches the server. Lengths are tokens.
+
+    row: the number of the audited row, None for a request that no audited row stands for, such as a seed.
+    rank: the cache that it reaches. keeps: whether its prompt stays in the cache. start, end: seconds, None
+    where nobody kept them.
+    """
+
+    row: int | None
+    id: str
+    chain: Chain
+    prompt_len: int
+    output_len: int
+    rank: int
+    group: str
+    split: str
+    keeps: bool = True
+    start: float | None = None
+    end: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run that can be replayed: requests in the order served, and the caches that they meet.
+
+    flushes: places in `asked` before which the cache of a rank is emptied, (place, rank), rank None for all.
+    capacity: tokens that a rank's cache holds, None for no limit. overlapping: requests of a rank ran at
+    once, and one finds what was complete when it started; without it each ends before the next begins.
+    in_flight: so many requests of a rank are admitted together. reported: what the client is told where the
+    server found so many cached tokens; the figures of which one is right where nobody can know.
+    """
+
+    rule: CacheRule
+    asked: tuple[Asked, ...]
+    flushes: frozenset[tuple[int, int | None]] = frozenset()
+    capacity: int | None = None
+    overlapping: bool = False
+    in_flight: int = 1
+    reported: Callable[[Asked, int], frozenset[Figure]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenRow:
+    """What was seen of one audited row beside what was planned. Lengths are tokens, times seconds.
+
+    first: whether nothing was sent to its rank before it. results: how many results it has. kept: the
+    values of cached tokens that are as planned. text_changed: the client sent another text.
+    """
+
+    number: int
+    id: str
+    split: str
+    group: str
+    rank: int
+    planned: int
+    also_planned: int | None
+    most_planned: int | None
+    bounded: bool
+    prompt_len: int
+    output_len: int
+    results: int
+    success: bool
+    error: str
+    cached: int | None
+    prompt: int | None
+    output: int | None
+    start: float | None
+    end: float | None
+    served_by: int | None
+    text_changed: bool
+    late: float = 0.0
+    files: tuple[str, ...] = ()
+
+    def as_planned(self, cached: Figure) -> bool:
+        """Return whether a figure of cached tokens is as planned."""
+        if cached is None:
+            return False
+        if self.most_planned is not None:
+            return cached <= self.most_planned
+        return cached in (self.planned, self.also_planned)
+
+    @property
+    def deviates(self) -> frozenset[Aspect]:
+        """In which respects the row differs from its plan."""
+        if not self.results:
+            return frozenset({"missing"})
+        found: set[Aspect] = {"doubled"} if self.results > 1 else set()
+        found |= {"text"} if self.text_changed else set()
+        found |= {"late"} if self.late else set()
+        if not self.success:
+            return frozenset({*found, "failed"})
+        found |= {"prompt"} if self.prompt not in (None, self.prompt_len) else set()
+        found |= {"output"} if self.output not in (None, self.output_len) else set()
+        if self.cached is None:
+            found.add("absent")
+        elif not self.as_planned(self.cached):
+            found.add("cached")
+        return frozenset(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What proposals are drawn from: the run as it was planned, and what was seen of its rows.
+
+    ordered: whether the order of the run is that of the rows' starts, and not the file's. reordered: whether
+    a rank got its rows in another order than the set's. ranks: DP ranks of the set. answered: ranks whose
+    seeds are known to have been answered. blind: why the client may keep no cached tokens, in words.
+    """
+
+    run: Run
+    rows: Sequence[SeenRow]
+    ranks: tuple[int, ...]
+    ordered: bool
+    reordered: bool = False
+    answered: frozenset[int] = frozenset()
+    blind: tuple[str, ...] = ()
+
+    @cached_property
+    def deviating(self) -> list[SeenRow]:
+        """The rows that differ from their plan in any respect."""
+        return [row for row in self.rows if row.deviates]
+
+    @cached_property
+    def short(self) -> list[SeenRow]:
+        """The rows that found fewer tokens than planned."""
+        return [r for r in self.off if r.cached is not None and r.cached < r.planned]
+
+    @cached_property
+    def above(self) -> list[SeenRow]:
+        """The rows that found more tokens than planned."""
+        return [r for r in self.off if r.cached is not None and r.cached > r.planned]
+
+    @cached_property
+    def off(self) -> list[SeenRow]:
+        """The rows whose cached tokens differ from the plan."""
+        return [row for row in self.rows if "cached" in row.deviates]
+
+    @cached_property
+    def seen(self) -> list[SeenRow]:
+        """The rows whose cached tokens are known."""
+        return [row for row in self.rows if row.results and row.success and row.cached is not None]
+
+    @cached_property
+    def place(self) -> dict[int, int]:
+        """The place of each row in the run."""
+        return {asked.row: n for n, asked in enumerate(self.run.asked) if asked.row is not None}
+
+    @cached_property
+    def first(self) -> int:
+        """The place in the run of the first audited row: seeds and checks stand before it."""
+        return min(self.place.values(), default=len(self.run.asked))
+
+    def in_order(self, rows: Iterable[SeenRow]) -> list[SeenRow]:
+        """Return rows in the order in which they were served."""
+        return sorted(rows, key=lambda row: self.place[row.number])
+
+
+Says: TypeAlias = Mapping[int, frozenset[Aspect]]
+"""By row number: the respects in which a fault makes a row differ, whatever the figure."""
+
+
+def nothing(_: View) -> Iterable[Parameters]:
+    """Propose nothing: for faults that somebody must ask for."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that goes wrong.
+
+    propose: parameters worth trying, from what was seen. act: the run as it is when the fault acts. says: of
+    a fault that acts on no cache, the respects in which it makes each row differ. words: what happened, in a
+    sentence without its end. remedy: what to do. touches: the ranks whose replay it changes, None for all.
+    scope: how much of a run it concerns, from 1 (one row) to 9 (everything), to choose between equals.
+    apart: what would tell it from a rival.
+    """
+
+    name: str
+    propose: Callable[[View], Iterable[Parameters]]
+    words: Callable[[Parameters], str]
+    remedy: Callable[[View], str]
+    act: Callable[[Run, Parameters], Run] | None = None
+    says: Callable[[View, Parameters], Says] | None = None
+    touches: Callable[[View, Parameters], set[int] | None] = field(default=lambda _view, _parameters: None)
+    scope: int = 9
+    apart: str = ""

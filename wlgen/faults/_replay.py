@@ -1,0 +1,128 @@
+"""A run replayed: each request through its rank's cache, exactly as the rule's own cache says.
+
+Streams are replaced by made-up ids: each run of tokens begins with an id of its own and goes on alike, so two
+prompts share tokens exactly as far as their chains do.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from wlgen.cache.rule import Ids, Match, PrefixCache
+from wlgen.engines import new_cache
+from wlgen.faults import Asked, Run
+
+FIRST = 1 << 21  # above every id of a vocabulary
+INNER, END, OUTPUT = (
+    FIRST - 2,
+    FIRST - 1,
+    FIRST - 3,
+)  # inside a stream; the end of an answer; inside an answer
+_ANSWER = np.array([END], dtype=np.uint32)
+
+
+def replay(run: Run, ranks: Collection[int] | None = None) -> Iterator[tuple[Asked, int]]:
+    """Yield each request of some ranks with the cached tokens that the server finds, rank by rank.
+
+    ranks: None for all. A rank's requests come in the order in which they were served.
+    """
+    by_rank: dict[int, list[tuple[int, Asked]]] = defaultdict(list)
+    for place, asked in enumerate(run.asked):
+        if ranks is None or asked.rank in ranks:
+            by_rank[asked.rank].append((place, asked))
+    starts: dict[object, int] = {}
+    for rank, requests in by_rank.items():
+        yield from _OneRank(run, rank, starts).replay(requests)
+
+
+class _OneRank:
+    """The cache of one rank, from empty to the end of the run."""
+
+    def __init__(self, run: Run, rank: int, starts: dict[object, int]) -> None:
+        self._run = run
+        self._cache: PrefixCache = new_cache(run.rule, run.capacity)
+        self._starts = starts
+        self._flushes = sorted({place for place, of in run.flushes if of in (None, rank)})
+
+    def replay(self, requests: list[tuple[int, Asked]]) -> Iterator[tuple[Asked, int]]:
+        if self._run.overlapping:
+            yield from self._by_times(requests)
+            return
+        together: list[tuple[Asked, Match]] = []
+        for place, asked in requests:
+            if self._empty_before(place):
+                together.clear()
+            measured = asked.row is not None
+            if not measured or len(together) >= self._run.in_flight:
+                self._end(together)
+            match = self._cache.match(self._ids(asked))
+            together.append((asked, match))
+            if not measured:
+                self._end(together)
+            yield asked, match.cached_len
+        self._end(together)
+
+    def _by_times(self, requests: list[tuple[int, Asked]]) -> Iterator[tuple[Asked, int]]:
+        """Let each request find what had ended when it started."""
+        running: list[tuple[float, int, Asked, Match]] = []
+        for place, asked in requests:
+            if self._empty_before(place):
+                running.clear()
+            while running and (asked.start is None or running[0][0] <= asked.start):
+                _, _, ended, match = heapq.heappop(running)
+                self._end([(ended, match)])
+            match = self._cache.match(self._ids(asked))
+            if asked.end is None:
+                self._end([(asked, match)])
+            else:
+                heapq.heappush(running, (asked.end, place, asked, match))
+            yield asked, match.cached_len
+
+    def _empty_before(self, place: int) -> bool:
+        due = bool(self._flushes) and self._flushes[0] <= place
+        while self._flushes and self._flushes[0] <= place:
+            self._flushes.pop(0)
+        if due:
+            self._cache = new_cache(self._run.rule, self._run.capacity)
+        return due
+
+    def _end(self, together: list[tuple[Asked, Match]]) -> None:
+        for asked, match in together:
+            if asked.keeps:
+                self._cache.insert(match, self._answer(asked))
+        together.clear()
+
+    def _answer(self, asked: Asked) -> Ids:
+        if self._run.capacity is None or asked.output_len == 1:
+            return _ANSWER  # an answer that no prompt repeats takes room and nothing else
+        answer = np.full(asked.output_len, OUTPUT, dtype=np.uint32)
+        answer[0] = FIRST + self._starts.setdefault(("answer", asked.row, asked.chain[-1]), len(self._starts))
+        return answer
+
+    def _ids(self, asked: Asked) -> Ids:
+        ids = np.full(asked.prompt_len, INNER, dtype=np.uint32)
+        at = 0
+        for stream, tokens in asked.chain:
+            if at < asked.prompt_len and tokens:
+                ids[at] = FIRST + self._starts.setdefault(stream, len(self._starts))
+            at += tokens
+        return ids
+
+
+def figures(run: Run, ranks: Collection[int] | None = None) -> dict[int, frozenset[int | None]]:
+    """Return by row number the figures that the client may have been told, of the rows of some ranks.
+
+    Where requests of a rank overlapped, a row found what the others had computed by then, or did not yet.
+    """
+    runs = [run, replace(run, overlapping=False)] if run.overlapping else [run]
+    found: dict[int, frozenset[int | None]] = {}
+    for asked, cached in (pair for each in runs for pair in replay(each, ranks)):
+        if asked.row is not None:
+            told = run.reported(asked, cached) if run.reported else frozenset({cached})
+            found[asked.row] = found.get(asked.row, frozenset()) | told
+    return found

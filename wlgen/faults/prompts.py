@@ -1,0 +1,94 @@
+"""Prompts that are not those of the set: another framing, something in front, another text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from wlgen.faults import Aspect, Fault, Parameters, Run, Says, View
+from wlgen.faults._words import FRAMINGS, OTHER_FRAMING
+
+FOLLOWS: frozenset[Aspect] = frozenset({"prompt", "cached"})  # what another prompt does to a row
+
+
+def _framings(view: View) -> Iterator[Parameters]:
+    off = Counter((row.prompt or 0) - row.prompt_len for row in view.rows if "prompt" in row.deviates)
+    yield from ({"tokens": tokens} for tokens, _ in off.most_common(4))
+
+
+def _says_framing(view: View, parameters: Parameters) -> Says:
+    """Say of each row with the wrong framing that its prompt is off, and that its hits follow from that."""
+    hit = [
+        row
+        for row in view.rows
+        if row.prompt is not None and row.prompt - row.prompt_len == parameters["tokens"]
+    ]
+    return {row.number: FOLLOWS for row in hit}
+
+
+def _preambles(view: View) -> Iterator[Parameters]:
+    levels = Counter(row.cached for row in view.above if "prompt" not in row.deviates)
+    for level, _ in levels.most_common(4):
+        if level is not None and 2 * level < min(row.prompt_len for row in view.above):
+            yield {"tokens": level}
+
+
+def _with_preamble(run: Run, parameters: Parameters) -> Run:
+    """Let every prompt begin with the same text: as many of its own tokens are alike in all."""
+    tokens = parameters["tokens"] + run.rule.lookahead
+    asked = []
+    for a in run.asked:
+        chain: list[tuple[object, int]] = [("preamble", tokens)]
+        left = tokens
+        for stream, length in a.chain:
+            taken = min(left, length)
+            left -= taken
+            if length > taken:
+                chain.append(((stream, "after"), length - taken))
+        asked.append(replace(a, chain=tuple(chain)) if a.prompt_len > tokens else a)
+    return replace(run, asked=tuple(asked))
+
+
+def _edited(view: View) -> Iterator[Parameters]:
+    if any("text" in row.deviates for row in view.rows):
+        yield {}
+
+
+def _says_edited(view: View, _: Parameters) -> Says:
+    found: frozenset[Aspect] = frozenset({"text", "prompt", "cached"})
+    return {row.number: found for row in view.rows if "text" in row.deviates}
+
+
+FAULTS = (
+    Fault(
+        name="framing",
+        propose=_framings,
+        says=_says_framing,
+        words=lambda p: (
+            f"every prompt is {p['tokens']:+d} tokens from its plan: "
+            + FRAMINGS.get(p["tokens"], OTHER_FRAMING)
+        ),
+        remedy=lambda _: (
+            "Compare what the server encodes (/tokenize, return_token_ids) with the set's framing"
+        ),
+    ),
+    Fault(
+        name="preamble",
+        propose=_preambles,
+        act=_with_preamble,
+        words=lambda p: f"all prompts begin with the same {p['tokens']} tokens, which the set does not have",
+        remedy=lambda _: (
+            "Look for a preamble that the server adds (system block, thinking), or another set's prefix"
+        ),
+        apart="what the server encodes (/tokenize)",
+    ),
+    Fault(
+        name="edited_text",
+        propose=_edited,
+        says=_says_edited,
+        words=lambda _: "the client changed the text before it sent it",
+        remedy=lambda _: "Send the text as it is exported: no template, no trimming, no rewriting",
+        scope=4,
+    ),
+)

@@ -1,0 +1,71 @@
+"""A cache that is too small for what a rank is to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from wlgen.errors import WlgenError
+from wlgen.faults import Fault, Parameters, Run, View
+from wlgen.faults._replay import figures
+from wlgen.pages import ceil_to
+
+STEPS = 12  # halvings of the range in which the capacity lies
+
+
+def _capacities(view: View) -> Iterator[Parameters]:
+    """Propose the capacities with which as many rows of the first short rank fall short as were seen.
+
+    The fewer tokens a cache holds, the more rows miss, so the range is found by halving.
+    """
+    if not view.short:
+        return
+    rank = view.in_order(view.short)[0].rank
+    page = view.run.rule.page_size
+    asked = [a for a in view.run.asked if a.rank == rank]
+    low = max(ceil_to(a.prompt_len + a.output_len - 1, page) for a in asked) - page
+    high = sum(ceil_to(a.prompt_len + a.output_len, page) for a in asked)
+    target = sum(row.rank == rank for row in view.short)
+    rows = {row.number: row for row in view.rows if row.rank == rank}
+
+    def missed(capacity: int) -> int:
+        try:
+            found = figures(replace(view.run, capacity=capacity), {rank})
+        except WlgenError:
+            return len(rows) + 1
+        return sum(not any(rows[n].as_planned(f) for f in told) for n, told in found.items())
+
+    least, most = _edge(missed, low, high, target, page), _edge(missed, low, high, target - 1, page)
+    if missed(least) == target:
+        yield {"tokens": (least, most)}
+
+
+def _edge(missed: Callable[[int], int], low: int, high: int, target: int, page: int) -> int:
+    """Return about the least capacity with which at most `target` rows fall short."""
+    for _ in range(STEPS):
+        if high - low <= page:
+            break
+        middle = (low + high) // 2 // page * page
+        if missed(middle) > target:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _small(run: Run, parameters: Parameters) -> Run:
+    return replace(run, capacity=parameters["tokens"][0])
+
+
+FAULTS = (
+    Fault(
+        name="capacity",
+        propose=_capacities,
+        act=_small,
+        words=lambda p: (
+            f"a rank's cache holds about {p['tokens'][0]:,} to {p['tokens'][1]:,} tokens, so it evicts"
+        ),
+        remedy=lambda _: "Give the cache more memory, fewer running requests, or fewer prefixes a rank",
+        apart="the server's KV cache size in its log",
+    ),
+)

@@ -1,0 +1,155 @@
+"""Requests that reach another cache than planned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from wlgen.faults import Fault, Parameters, Run, Says, View
+
+PIN = "Pin each row to its rank: body routed_dp_rank (SGLang), header X-data-parallel-rank (vLLM)"
+PIN_PAIR = "; behind a prefill/decode router also disagg_prefill_dp_rank, or `wlgen route`"
+CACHES = (2, 3, 4)  # caches that may stand where the plan has one
+TURN = 64  # ranks from which a turn may begin
+
+
+def _turns(view: View) -> Iterator[Parameters]:
+    if len(view.ranks) > 1 and view.off:
+        yield from ({"in_turn_from": rank} for rank in view.ranks[:TURN])
+
+
+def _as_served(view: View) -> Iterator[Parameters]:
+    moved = [row for row in view.rows if row.served_by not in (None, row.rank)]
+    if moved:
+        yield {"served": [row.served_by for row in view.rows]}
+
+
+def _unpinned(view: View) -> Iterator[Parameters]:
+    yield from _as_served(view)
+    yield from _turns(view)
+    if _is_scattered(view):
+        yield {"by": "load", "rows": len(view.short), "ranks": len(view.ranks)}
+
+
+def _is_scattered(view: View) -> bool:
+    """Return whether misses lie among hits on most ranks, as a balancer by load leaves them."""
+    missed = {row.rank for row in view.short if row.cached == 0}
+    hit = {row.rank for row in view.seen if row.as_planned(row.cached) and row.planned}
+    both = missed & hit
+    zeros = Counter(row.rank for row in view.short if row.cached == 0)
+    return len(view.ranks) > 1 and len(both) * 2 > len(view.ranks) and sum(zeros.values()) > len(both)
+
+
+def _routed(run: Run, parameters: Parameters) -> Run:
+    ranks = sorted({asked.rank for asked in run.asked})
+    if "served" in parameters:
+        served = parameters["served"]
+        asked = tuple(
+            a if a.row is None or served[a.row] is None else replace(a, rank=served[a.row]) for a in run.asked
+        )
+        return replace(run, asked=asked)
+    if "by" in parameters:
+        return replace(run, reported=lambda _, cached: frozenset({0, cached}))
+    turn = ranks.index(parameters["in_turn_from"]) if parameters["in_turn_from"] in ranks else 0
+    routed = []
+    for each in run.asked:
+        routed.append(each if each.row is None else replace(each, rank=ranks[turn % len(ranks)]))
+        turn += each.row is not None
+    return replace(run, asked=tuple(routed))
+
+
+def _all_on(view: View) -> Iterator[Parameters]:
+    if len(view.ranks) > 1 and view.off:
+        yield from ({"rank": rank, "seeds": "there"} for rank in view.ranks[:1])
+        yield from ({"rank": rank} for rank in view.ranks[:16])
+
+
+def _one_rank(run: Run, parameters: Parameters) -> Run:
+    """Send every row to one rank; "seeds: there": the seeds and checks, too."""
+    moves = "seeds" in parameters
+    asked = tuple(replace(a, rank=parameters["rank"]) if a.row is not None or moves else a for a in run.asked)
+    return replace(run, asked=asked)
+
+
+def _more(view: View) -> Iterator[Parameters]:
+    if view.short:
+        yield from ({"caches": count} for count in CACHES)
+
+
+def _several_caches(run: Run, parameters: Parameters) -> Run:
+    """Let each rank stand for several caches, which get its requests in turn."""
+    count, turns = parameters["caches"], Counter[int]()
+    asked = []
+    for a in run.asked:
+        turns[a.rank] += 1
+        asked.append(replace(a, rank=a.rank * count + (turns[a.rank] - 1) % count))
+    return replace(run, asked=tuple(asked))
+
+
+def _absent_ranks(view: View) -> Iterator[Parameters]:
+    failed = {row.rank for row in view.rows if "failed" in row.deviates}
+    fine = {row.rank for row in view.rows if row.success and row.results}
+    if failed and fine and min(failed) > max(fine):
+        yield {"ranks": min(failed)}
+
+
+def _says_failed(view: View, parameters: Parameters) -> Says:
+    return {
+        row.number: frozenset({"failed"})
+        for row in view.rows
+        if row.rank >= parameters["ranks"] and "failed" in row.deviates
+    }
+
+
+FAULTS = (
+    Fault(
+        name="unpinned",
+        propose=_unpinned,
+        act=_routed,
+        words=lambda p: (
+            "the server chose the rank of each request itself, "
+            + (
+                f"in turn from rank {p['in_turn_from']}"
+                if "in_turn_from" in p
+                else "by load"
+                if "by" in p
+                else "as its answers say"
+            )
+        ),
+        remedy=lambda _: PIN + PIN_PAIR,
+        scope=8,
+        apart="the rank of each answer",
+    ),
+    Fault(
+        name="one_rank_serves_all",
+        propose=_all_on,
+        act=_one_rank,
+        words=lambda p: (
+            f"rank {p['rank']} served every row"
+            + (", the seeds and checks too: there may be one cache only" if "seeds" in p else "")
+        ),
+        remedy=lambda _: PIN + PIN_PAIR,
+        scope=8,
+        apart="the rank of each answer",
+    ),
+    Fault(
+        name="more_caches_than_ranks",
+        propose=_more,
+        act=_several_caches,
+        words=lambda p: (
+            f"each rank of the set stands for {p['caches']} caches, which get its requests in turn"
+        ),
+        remedy=lambda _: "Build the set for as many dp_ranks as there are caches, and pin each row",
+        scope=8,
+        apart="the rank of each answer",
+    ),
+    Fault(
+        name="no_such_rank",
+        propose=_absent_ranks,
+        says=_says_failed,
+        words=lambda p: f"the server has {p['ranks']} ranks: it refuses rows of rank {p['ranks']} and above",
+        remedy=lambda _: "Start it with as many ranks as the set has (--dp-size), or build the set for fewer",
+        scope=4,
+    ),
+)
