@@ -1,4 +1,4 @@
-"""Export: a set's rows through one client's exporter into a folder; the set is proved while it is read."""
+"""Export: a set's rows through one client's exporter into a folder; each file is proved as it is read."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def export(
 ) -> Exported:
     """Write the files and the run card of a client into `output`, in place of an earlier export there.
 
-    form: None for the exporter's first. splits, ranks, rounds: empty for all that the set has. model: the
-    server's model name, for clients that send whole bodies. progress: called with the rows read and all rows.
-    WlgenError, with nothing left behind: an unknown client or form, rows the client cannot carry, a set
-    whose files do not have the manifest's hashes, a place that is not free or not writable.
+    form: None: the exporter's first. splits, ranks, rounds: empty: all that the set has. model: the server's
+    model name, for clients that send whole bodies. progress: called with the rows read and all rows.
+    WlgenError, with nothing left behind: an unknown client or form, rows that the client cannot carry, a file
+    of the set without the manifest's hash, a place that is not free or not writable.
     """
     exporter = cast("Exporter", registry.load(exporters, client, place="--to"))
     chosen = _form(exporter, client, form)
@@ -100,7 +100,7 @@ def _form(exporter: Exporter, client: str, name: str | None) -> Form:
 def _wanted(
     workload: Workload, splits: Sequence[str], ranks: Sequence[int], rounds: Sequence[int]
 ) -> list[SetFile]:
-    """Return the files that are to be exported: seeds, then each round's checks and formal rows, by rank."""
+    """Return the files to export: seeds, then each round's checks and formal rows, by rank."""
     by_path = {f.path: f for f in workload.manifest.files}
     have = [
         SetFile(split=split, round=round_, rank=rank, proof=by_path[path])
@@ -140,7 +140,7 @@ def _target(workload: Workload, form: Form, out: Path, model: str) -> Target:
 
 
 def _tokenizer(workload: Workload) -> bytes:
-    """Return the set's tokenizer.json; the packaged one is known by its hash, without parsing it."""
+    """Return the set's tokenizer.json. The packaged tokenizer is recognised by its hash and not parsed."""
     from wlgen.encodings.deepseek_v4 import packaged_json  # noqa: PLC0415 (most forms do without)
 
     packaged = packaged_json()

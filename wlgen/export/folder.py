@@ -17,15 +17,15 @@ from wlgen.workload.writer import writing
 
 MARKER = "wlgen-export.json"
 FORMAT = "wlgen-export/1"
-_BUFFER = 1 << 18  # bytes: small lines are joined, large ones go straight to the file
+_BUFFER = 1 << 18  # bytes that are written together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
     """One file of an export: its path in the folder with forward slashes, its hash and its size.
 
-    xxh3: the 128-bit XXH3 of its bytes. It tells a changed file; the set itself is proved by sha256, which
-    would be half of an export's time once more.
+    xxh3: the 128-bit XXH3 of its bytes, which shows a changed file. A sha256, as the set has, would make an
+    export take half as long again.
     """
 
     path: str
@@ -34,9 +34,9 @@ class Written:
 
 
 def listed(folder: Path) -> set[str] | None:
-    """Return the paths that an export wrote into a folder, its marker among them; None where it is none.
+    """Return the paths that an export wrote into a folder, and its marker's; None if the folder is no export.
 
-    Whatever the marker does not list is a person's: the results of a run, for example.
+    Every file that the marker does not list is a person's, for example the results of a run.
     """
     try:
         content = orjson.loads(regular(folder / MARKER).read_bytes())
@@ -51,7 +51,7 @@ EXPORT = FolderKind(deed="export", what="an earlier export", marker=MARKER, list
 
 
 def check_apart(out: Path, workload_folder: Path) -> None:
-    """Raise WlgenError where `out` is the set's own folder, holds it or stands inside it."""
+    """Raise WlgenError if `out` is the set's own folder, holds it or stands inside it."""
     inside = out.is_relative_to(workload_folder)
     if inside or workload_folder.is_relative_to(out):
         found = "a folder inside it" if inside else "a folder that holds it"
@@ -74,7 +74,7 @@ def write(folder: Path, name: str, chunks: Iterable[Chunk]) -> Written:
 
 
 def write_marker(folder: Path, facts: Mapping[str, Any], files: Sequence[Written]) -> None:
-    """Write the marker that lists the files: last, so that a folder with one is whole."""
+    """Write the marker that lists the files. It is written last, so that a folder with a marker is whole."""
     content = {"format": FORMAT, **facts, "files": [asdict(file) for file in files]}
     with writing(folder / MARKER):
         marker = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

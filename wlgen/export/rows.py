@@ -1,4 +1,4 @@
-"""The rows of a set in the order an export wants, each file proved while it is read, no text decoded."""
+"""The rows of a set in the order that an export wants; each file is proved as it is read."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _REMEDY = "Rebuild the set with `wlgen build`."
 _READ_AHEAD = 1 << 26  # bytes, of all files that are open at once
 
-# Where a line of the set can be cut. No quote inside a text stands without a backslash before it, so none of
-# these can stand in one.
+# Where a line of the set can be cut. A quote inside a text has a backslash before it, so a text holds none of
+# these.
 _FIRST = b'"messages":[{"role":"'
 _CONTENT = b'","content":'
 _NEXT = b'"},{"role":"'
@@ -50,12 +50,12 @@ class SetFile:
 
 
 def parse_line(line: bytes, *, place: str) -> Prompt:
-    """Return the prompt of a row's line, its texts cut out as they stand.
+    """Return the prompt of a row's line, with its texts cut out of the line and not decoded.
 
-    They are as `wlgen build` wrote them if the file has its sha256, which is known only at its end. A line of
-    another shape is decoded whole, and WlgenError says what is wrong with it. Cutting buys a third of an
-    export's time: warm-128k as text took 0.82 s of CPU with it and 1.16 s with every line decoded (medians of
-    3 alternating runs of `wlgen export --to sglang` under `time`, 2026-12-01, 2 cores of an AMD EPYC).
+    The texts are those that `wlgen build` wrote if the file has its sha256, which is known only at its end. A
+    line of another shape is decoded whole, and WlgenError says what is wrong with it. Cutting saves a third
+    of an export's time: warm-128k as text took 0.82 s of CPU with it and 1.16 s with every line decoded
+    (medians of 3 alternating runs of `wlgen export --to sglang`, 2026-12-01, 2 cores of an AMD EPYC).
     """
     start, end = line.find(_FIRST), line.rfind(_LAST)
     try:
@@ -79,7 +79,7 @@ def _said(line: bytes, start: int, end: int) -> tuple[Said, ...]:
     while True:
         opening = line.index(_CONTENT, start, end) + len(_CONTENT)
         role = line[start : opening - len(_CONTENT)].decode()
-        # One byte is looked for ten times as fast, and a text of the set has no brace.
+        # A search for one byte is ten times as fast, and a text of the set has no brace.
         more = line.find(b"{", opening, end) >= 0
         closing = line.find(_NEXT, opening, end) + 1 if more else 0
         said.append(Said(role, Json(view[opening : closing or end])))
@@ -90,7 +90,7 @@ def _said(line: bytes, start: int, end: int) -> tuple[Said, ...]:
 
 @dataclass(slots=True)
 class _Tally:
-    """What has been read of one split and rank; becomes its Portion."""
+    """Counts what was read of one split and rank, for its Portion."""
 
     rows: int = 0
     output_lens: set[int] = field(default_factory=set)
@@ -105,9 +105,9 @@ class _Tally:
 
 
 class SetReader:
-    """Reads the files of a set, in the order split, then rank; counts what it read.
+    """Reads the files of a set, by split and then by rank, and counts what it read.
 
-    Its threads, which `close` ends, begin to hash the files at once: that takes as long as all the rest.
+    Its threads begin at once to hash the files, which takes as long as everything else; `close` ends them.
     """
 
     def __init__(
@@ -128,9 +128,9 @@ class SetReader:
         self._pool.shutdown(cancel_futures=True)
 
     def prompts(self, *, apart: bool, by_time: bool, ids: bool) -> Iterator[Prompt]:
-        """Yield the rows part by part: rank by rank if apart, else the ranks in turn, or by their times.
+        """Yield the rows part by part: rank by rank if `apart`, else the ranks in turn, or by their times.
 
-        WlgenError where a file is not that of the manifest, at the latest when its last row has been taken.
+        WlgenError if a file is not the manifest's, at the latest when its last row has been taken.
         """
         ids_of = _recall(self._workload, sorted({f.round for f in self._files})) if ids else None
         for part in dict.fromkeys((f.split, f.round) for f in self._files):
@@ -177,7 +177,7 @@ class SetReader:
 
         try:
             with regular(path).open("rb", buffering=self._buffer) as lines:
-                # map keeps no prompt or line while it waits: hundreds of files may be open at once.
+                # map holds no prompt or line between two rows, though hundreds of files may be open at once.
                 yield from map(prompt, count(1), lines)
         except OSError as failure:
             found = failure.strerror or str(failure)

@@ -20,10 +20,10 @@ _OBJECTS = {"chat": "chat.completion", "completion": "text_completion"}
 
 @dataclass(kw_only=True, slots=True)
 class Answer:
-    """One answer under way. Call first, then events for each stretch of tokens, then last; or whole.
+    """One answer. Call `first`, then `events` for each stretch of tokens, then `last`; or only `whole`.
 
-    usage: whether usage is reported at all. cached: whether it says how much was cached, as /generate always
-    does. omit_zero: whether it says so only where something was.
+    usage: whether the answer has usage. cached: whether usage has cached tokens, as /generate always has.
+    omit_zero: whether usage has cached tokens only if they are above 0.
     """
 
     ask: Ask
@@ -51,13 +51,13 @@ class Answer:
         return event(chunk)
 
     def events(self, start: int, stop: int, cached_len: int) -> bytes:
-        """Return the events of output tokens start to stop, one a token."""
+        """Return the events of output tokens start to stop, one event for each token."""
         if self.ask.kind == "generate":
             return b"".join(event(self._generated(n + 1, cached_len)) for n in range(start, stop))
         return b"".join(event(self._token(n)) for n in range(start, stop))
 
     def last(self, cached_len: int) -> bytes:
-        """Return what ends a stream: the finish reason where it comes apart, usage if asked for, [DONE]."""
+        """Return a stream's end: the finish reason if it has its own event, usage if asked for, [DONE]."""
         ending = b""
         if self.dialect.ends_apart and self.ask.kind != "generate":
             ending += event(self._chunk([self._choice({}, "length")]))
@@ -143,7 +143,7 @@ class Answer:
         }
 
     def _meta(self, tokens: int, cached_len: int) -> dict[str, Any]:
-        """Return SGLang's meta_info: cached_tokens_details are null where nothing was cached."""
+        """Return SGLang's meta_info, whose cached_tokens_details are null if nothing was cached."""
         ends = tokens == self.ask.output_len
         return {
             "id": self.id,
@@ -160,7 +160,7 @@ class Answer:
 
 
 def _sglext(cached_len: int) -> dict[str, Any]:
-    """Return what SGLang's own client reads: cached tokens by where they were held."""
+    """Return what SGLang's own client reads: cached tokens by the memory tier that held them."""
     return {"cached_tokens_details": _tiers(cached_len)}
 
 

@@ -1,4 +1,4 @@
-"""The rehearsal's HTTP face: the engine's routes, each answer marked as a simulation."""
+"""The rehearsal's HTTP routes, which are the engine's; each answer is marked as a simulation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
-_OPEN_PATHS = ("/health", "/ping", "/")  # what the engines answer without a key
+_OPEN_PATHS = ("/health", "/ping", "/")  # paths that the engines answer without a key
 
 
 def application(life: Life) -> ASGIApp:
@@ -60,7 +60,7 @@ class Pages:
         self._settings = life.settings
 
     async def front(self, _: Request) -> Response:
-        """Say what this is."""
+        """Say that this is a simulation, and of what."""
         settings = self._settings
         lines = [NOTICE, *settings.lines(), f"rows known by their text: {len(self._life.known)}"]
         return PlainTextResponse("\n".join(lines) + "\n")
@@ -128,7 +128,7 @@ class Pages:
         return _json({"count": len(ids), "max_model_len": most, "tokens": ids.tolist()})
 
     async def flush_when_idle(self, request: Request) -> Response:
-        """Empty the ranks that are idle; the status is that of every rank, without a timeout of rank 0.
+        """Empty the ranks that are idle; answer 200 if all are, and without a timeout if rank 0 is.
 
         Source: a real SGLang 0.5.23 waits, up to the timeout, for each rank that is busy.
         """
@@ -164,7 +164,7 @@ def _json(content: dict[str, Any], status: int = 200) -> Response:
 
 
 def refusing(page: Endpoint, life: Life) -> Endpoint:
-    """Wrap a page so that RefusedError becomes the engine's error answer, and the key is asked for."""
+    """Wrap a page so that it requires the API key, and RefusedError becomes the engine's error answer."""
     settings = life.settings
 
     async def answered(request: Request) -> Response:

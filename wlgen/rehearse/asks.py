@@ -1,4 +1,4 @@
-"""Requests as the engines read them: the fields a rehearsal understands, checked, and the rank they name."""
+"""Requests as the engines read them: the fields that a rehearsal understands, checked, and the named rank."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Ask:
 
 
 def parse_ask(kind: Kind, body: bytes, headers: Mapping[str, str], dialect: Dialect) -> Ask:
-    """Return the request of a body and its headers; RefusedError says what is not understood."""
+    """Return the request of a body and its headers; RefusedError says what the rehearsal cannot read."""
     fields = json_object(body)
     sampling = _of(fields, "sampling_params", dict, {}) if kind == "generate" else fields
     messages = parse_messages(fields, dialect) if kind == "chat" else None

@@ -1,6 +1,6 @@
-"""Faults on demand, `NAME=VALUE`: what goes wrong on real servers, at a stated rate and at the same requests.
+"""Faults on demand, `NAME=VALUE`: what goes wrong on real servers, at a stated rate and at fixed requests.
 
-A rate of 0.25 strikes each fourth request, not one in four at random: a rehearsal can be repeated.
+A rate of 0.25 strikes each fourth request and not a random one in four, so that a rehearsal can be repeated.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ THINKING_TOKENS = 79  # the preamble vLLM puts before the user's text of DeepSee
 class Faults:
     """What goes wrong. Rates are shares of requests, from 0 to 1.
 
-    lose_cache: this rank keeps nothing. ignore_pins: pinned ranks are ignored. thinking: so many tokens stand
-    before the user's text. no_usage: usage missing. no_cached: usage without cached tokens. error: HTTP 500.
-    cut: the stream breaks half-way. stall: no answer ever comes. omit_zero: cached tokens are left out where
-    they are 0, as older servers do. restart: after so many requests the server goes away for a second, once,
-    and comes back with empty caches.
+    lose_cache: this rank's cache keeps nothing. ignore_pins: the server ignores the rank of a request.
+    thinking: this many tokens stand before the user's text. no_usage: the answer has no usage. no_cached:
+    usage has no cached tokens. error: HTTP 500. cut: the stream breaks half-way. stall: no answer ever comes.
+    omit_zero: usage lacks cached tokens of 0, as on older servers. restart: after this many requests the
+    server goes away for a second, once, and comes back with empty caches.
     """
 
     lose_cache: int | None = None
@@ -45,7 +45,7 @@ class Faults:
 
 
 class Strikes:
-    """Decides, request by request, whether a fault of some rate strikes: evenly spaced, the same each run."""
+    """Decides for each request whether a fault with a rate strikes: evenly spaced, the same in each run."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -58,7 +58,7 @@ class Strikes:
 
 
 def parse_faults(options: Sequence[str]) -> Faults:
-    """Return the faults of `NAME=VALUE` options; WlgenError lists every one that is not understood."""
+    """Return the faults of `NAME=VALUE` options; WlgenError lists every option that is not understood."""
     found: dict[str, Any] = {}
     problems = []
     for option in options:

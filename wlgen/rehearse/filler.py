@@ -1,4 +1,4 @@
-"""Answers' filler: a sentence that says what it is, over and over, so that n tokens are exactly n tokens."""
+"""The text of answers: one sentence that says what it is, over and over, cut to exactly n tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Filler:
     def __init__(self, encoding: Encoding) -> None:
         encoded = encoding.tokenizer.encode(SENTENCE, add_special_tokens=False)
         self._ids = np.array(encoded.ids, dtype=np.uint32)
-        # A token's text starts where the one before it ends, for any way of marking spaces.
+        # Each token's text starts where the text before it ends, however the tokenizer marks spaces.
         ends = [end for _, end in encoded.offsets]
         ends[-1] = len(SENTENCE)
         starts = [0, *ends[:-1]]

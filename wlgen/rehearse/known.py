@@ -1,4 +1,4 @@
-"""Rows of named sets, recognised by their text: a 128K prompt then costs a hash, not an encode pass."""
+"""Rows of named sets, recognised by their text, so that a 128K prompt costs a hash and not an encode pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wlgen.workload.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a row's ids lie: a shared prefix held in memory, then bytes of the spool."""
+    """Where a row's ids are: a shared prefix in memory, then bytes of the temporary file."""
 
     prefix: int
     offset: int
@@ -29,8 +29,8 @@ class _Place:
 class KnownRows:
     """The ids of each row of the named sets, by a hash of its text.
 
-    Rows share prefixes, so a prefix is held once and the rest lies in an unnamed temporary file: memory grows
-    with distinct prefixes and the number of rows, not with tokens. Close it, or use it as a context.
+    A shared prefix is in memory once, and the rest of each row is in an unnamed temporary file: memory grows
+    with distinct prefixes and the number of rows, not with tokens. Use it as a context.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class KnownRows:
 
 
 def text_key(messages: Sequence[Message]) -> bytes:
-    """Return a 128-bit hash of a conversation. Lengths go in, so that no two split texts look alike."""
+    """Return a 128-bit hash of a conversation. It covers lengths: ("ab", "c") is not ("a", "bc")."""
     key = xxhash.xxh3_128()
     for role, content in messages:
         text = content.encode()

@@ -22,7 +22,7 @@ from wlgen.rehearse.settings import Ids, Settings
 
 
 class CutStreamError(ConnectionError):
-    """Breaks a stream on purpose."""
+    """Raised to break a stream on purpose."""
 
 
 class Life:
@@ -56,12 +56,12 @@ class Life:
         return new_cache(self.settings.rule, self.settings.capacity, chunk=self.settings.chunk)
 
     def check_alive(self) -> None:
-        """Refuse everything once the fault `restart` struck."""
+        """Refuse every request once the fault `restart` has struck."""
         if self.restart_due.is_set():
             raise RefusedError(503, "The server is shutting down: the fault `restart` of this rehearsal")
 
     async def prompt(self, ask: Ask) -> Ids:
-        """Return a request's prompt ids; RefusedError where they do not fit the model."""
+        """Return a request's prompt ids; RefusedError if they do not fit into the model's context."""
         if ask.ids is not None:
             ids = np.array(ask.ids, dtype=np.uint32)
         elif ask.messages is not None:
@@ -93,7 +93,7 @@ class Life:
         return ids
 
     def rank(self, ask: Ask) -> Rank:
-        """Return the rank that serves a request; RefusedError where it names one that does not exist."""
+        """Return the rank that serves a request; RefusedError if it names a rank that does not exist."""
         pinned = ask.dp_rank
         if pinned is None or self.settings.faults.ignore_pins:
             return self._balancer.choose()
@@ -102,7 +102,7 @@ class Life:
         return self.ranks[pinned]
 
     def answer(self, ask: Ask, prompt: Ids, rank: Rank) -> Answer:
-        """Return the empty answer of a request; RefusedError where the fault `error` strikes."""
+        """Return the answer of a request, without tokens yet; RefusedError if the fault `error` strikes."""
         if self._error.next():
             raise RefusedError(500, "Internal Server Error: the fault `error` of this rehearsal")
         settings = self.settings
@@ -119,7 +119,7 @@ class Life:
         )
 
     async def stream(self, answer: Answer, rank: Rank) -> AsyncIterator[bytes]:
-        """Yield the answer's events; raises CutStreamError where the fault `cut` strikes."""
+        """Yield the answer's events; raise CutStreamError if the fault `cut` strikes."""
         cut, total = self._cut.next(), answer.ask.output_len
         await self._maybe_stall()
         yield answer.first()
@@ -143,7 +143,7 @@ class Life:
         return answer.whole(cached_len)
 
     def _preamble(self, template_kwargs: Mapping[str, object]) -> int:
-        """Return the tokens that stand before the user's text because a request did not switch them off.
+        """Return how many thinking tokens stand before the user's text, unless the request switches them off.
 
         Source: vLLM 0.32.0 serves DeepSeek V4 in thinking mode unless chat_template_kwargs say otherwise.
         """
@@ -158,7 +158,7 @@ class Life:
             await asyncio.Event().wait()
 
     def ended(self, rank: Rank) -> None:
-        """Let the faults strike that count or follow a request that ended."""
+        """Count a request that ended, and let faults strike that follow it."""
         self._served += 1
         if self._served == self.settings.faults.restart:
             self.restart_due.set()

@@ -23,7 +23,7 @@ _NO_PREFILL = 1e12  # tokens a second on the decode side, which receives the KV 
 def new_pair(
     settings: Settings, encoding: Encoding, known: KnownRows, *, decode_ranks: int, decode_radix: bool
 ) -> PairLife:
-    """Return one life of a pair. Faults of the cache strike the prefill side, all others the decode side."""
+    """Return one life of a pair. Faults of the cache strike the prefill side, others the decode side."""
     faults = settings.faults
     of_cache = Faults(lose_cache=faults.lose_cache, thinking=faults.thinking)
     of_answers = replace(faults, lose_cache=None)
@@ -43,7 +43,7 @@ def serve_pair(
     router: RouterName,
     started: Callable[[list[uvicorn.Server]], None] = lambda _: None,
 ) -> None:
-    """Serve until interrupted. A request that ends the prefill server ends that one alone."""
+    """Serve until interrupted. A request that ends the prefill server does not end the other two servers."""
     urls = ["http://{}:{}".format(*listener.getsockname()[:2]) for listener in listeners]
     apps = [
         PairRouter(router, pair, urls[1], urls[2]).application(),

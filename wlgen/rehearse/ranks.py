@@ -1,4 +1,4 @@
-"""Simulated ranks, each a prefix cache, a queue and a clock, and the balancer for unpinned requests."""
+"""Simulated ranks, each with a prefix cache, a queue and a clock, and the balancer of unpinned requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Progress(NamedTuple):
 
 
 class Rank:
-    """One simulated data-parallel rank. Counts are for /metrics and start at 0 with the server."""
+    """One simulated data-parallel rank. /metrics shows its counts, which start at 0 with the server."""
 
     def __init__(self, *, index: int, times: TimeModel, new_cache: Callable[[], PrefixCache]) -> None:
         self.index = index
@@ -29,8 +29,8 @@ class Rank:
         self.running = 0
         self.requests = 0
         self.aborted = 0
-        self.looked_up = 0  # prompt tokens of requests that began, ended or not
-        self.computed = 0  # of those, tokens that were not found
+        self.looked_up = 0  # prompt tokens of requests that began, even if they did not end
+        self.computed = 0  # how many of them the cache did not hold
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.output_tokens = 0
@@ -42,7 +42,7 @@ class Rank:
 
     @property
     def busy(self) -> bool:
-        """Whether requests wait or run: an engine does not empty its cache then."""
+        """Whether requests wait or run; an engine does not empty its cache meanwhile."""
         return self.waiting + self.running > 0
 
     def flush(self) -> None:
@@ -52,8 +52,8 @@ class Rank:
     async def run(self, prompt: Ids, output: Ids) -> AsyncIterator[Progress]:
         """Yield the request's progress: first with one output token done, last with all of them.
 
-        The prompt can be hit once it is prefilled, the outputs once the request ends. vLLM's blocks can be
-        hit as soon as they are scheduled; with one prefill at a time on a rank nobody would see it.
+        Other requests can hit the prompt once it is prefilled, and the outputs once the request ends. In vLLM
+        they can hit blocks as soon as these are scheduled, which shows only with several prefills at a time.
         """
         cache = self._cache
         self.waiting += 1
@@ -68,7 +68,7 @@ class Rank:
                     self.computed += uncached
                     try:
                         await asyncio.sleep(uncached / self._times.prefill_rate)
-                    finally:  # a request given up meanwhile leaves its prompt all the same
+                    finally:  # a request that its client gives up leaves its prompt all the same
                         cache.insert(match, output[:1])
                 held = cache.match(prompt)  # pins the prompt while outputs are computed
                 done = 0

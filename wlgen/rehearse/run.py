@@ -28,7 +28,7 @@ DEFAULT_RANKS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedPair:
-    """A prefill/decode pair instead of one server. decode_ranks: None for as many as the prefill side has."""
+    """A prefill/decode pair instead of one server. decode_ranks: None: as many as the prefill side has."""
 
     router: RouterName
     decode_ranks: int | None
@@ -37,7 +37,7 @@ class WantedPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedRehearsal:
-    """What to rehearse; None for what the first set says. require_key: ask for the environment's API key."""
+    """What to rehearse; None: what the first set says. require_key: require the environment's API key."""
 
     sets: Sequence[Path]
     ranks: int | None
@@ -56,10 +56,10 @@ class WantedRehearsal:
 
 
 def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], Bar]) -> None:
-    """Serve until interrupted. WlgenError where the sets, the rule, the key or the address will not do.
+    """Serve until interrupted. WlgenError if the sets, the rule, the key or the address cannot be used.
 
-    say: is given the lines that tell what is simulated, the last of them with the URL. bar: shows (done,
-    total) rows while they are learnt.
+    say: gets the lines that tell what is simulated, last the line with the URL. bar: shows (done, total) rows
+    while the server reads their ids.
     """
     workloads = open_sets(wanted.sets)
     first = workloads[0].manifest if workloads else None

@@ -1,4 +1,4 @@
-"""Runs a rehearsal on a socket until it is interrupted, through the restart that a fault may ask for."""
+"""Runs a rehearsal on a socket until it is interrupted; the fault `restart` begins a new life."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from wlgen.rehearse.app import application
 from wlgen.rehearse.life import Life
 
 _DOWN_SECONDS = 1.0
-_LAST_ANSWER_SECONDS = 0.05  # for the answer that makes the count full to reach its client
+_LAST_ANSWER_SECONDS = 0.05  # time for the last answer before a restart to reach its client
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes a free one. WlgenError where the address cannot be had."""
+    """Return a listening socket; port 0 takes a free port. WlgenError if the address is not free."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family, backlog=1024)
@@ -28,7 +28,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(listener: socket.socket, new_life: Callable[[int], Life]) -> None:
-    """Serve until interrupted. new_life: number of restarts so far -> one life of the server."""
+    """Serve until interrupted. new_life: makes one life of the server, from the number of restarts so far."""
     host, port = listener.getsockname()[:2]
     restarts = 0
     while True:

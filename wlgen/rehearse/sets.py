@@ -1,4 +1,4 @@
-"""Named sets: what a rehearsal takes from them, the encoding of the server and the rows it will meet."""
+"""Named sets, from which a rehearsal takes the server's encoding and the rows that it will get."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wlgen.workload.opened import Workload, open_workload
 
 
 def open_sets(folders: Sequence[Path]) -> list[Workload]:
-    """Open built sets; WlgenError where they were built for servers that encode differently."""
+    """Open built sets; WlgenError if they were built for servers that encode differently."""
     workloads = [open_workload(folder) for folder in folders]
     problems = [
         Problem(
@@ -40,7 +40,7 @@ def set_encoding(workload: Workload) -> Encoding:
 
 
 def know(known: KnownRows, workloads: Sequence[Workload], report: Callable[[int, int], None]) -> None:
-    """Take the rows of the sets with their ids; report is told (done, total) as they come."""
+    """Take the rows of the sets with their ids; call `report` with (done, total) rows."""
     total = sum(file.rows for workload in workloads for file in workload.manifest.files)
     for workload in workloads:
         for row, ids in prompt_ids(workload):

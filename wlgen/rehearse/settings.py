@@ -1,8 +1,4 @@
-"""The rehearsal: an OpenAI-compatible server on loopback whose prefix caches are wlgen's cache rules.
-
-Nothing is computed: prompts are matched and inserted as the rule says, answers are filler, and time follows
-a stated model. It exists so that a whole pipeline can be walked before an accelerator is booked.
-"""
+"""What a rehearsal simulates: the cache rule, the ranks, the faults and the time that work takes."""
 
 from __future__ import annotations
 
@@ -26,8 +22,8 @@ NOTICE = "This is a simulation by wlgen rehearse: no model runs, and its times a
 class TimeModel:
     """How long simulated work takes.
 
-    A rank prefills one request at a time, its uncached tokens at prefill_rate tokens a second, and runs at
-    most `running` requests at once, each decoding decode_rate tokens a second whatever the others do.
+    A rank prefills one request at a time, at prefill_rate uncached tokens a second. It runs at most `running`
+    requests at once, each of which decodes decode_rate tokens a second whatever the others do.
     """
 
     prefill_rate: float = 20_000.0
@@ -43,11 +39,11 @@ class TimeModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is simulated. capacity: tokens a rank's cache holds, None for no limit.
+    """What is simulated. capacity: tokens that a rank's cache holds; None: no limit.
 
     chunk: tokens of a prefill chunk. max_model_len: the most tokens of a prompt with its output.
-    enable_metrics: the server was started with the flag that brings /metrics, where its engine asks for one.
-    api_key: what a request must carry as bearer token, None for none; never shown.
+    enable_metrics: whether the server was started with the flag that some engines need to serve /metrics.
+    api_key: the bearer token that a request must carry, None for none; never shown.
     """
 
     model: str
@@ -62,7 +58,7 @@ class Settings:
     api_key: str | None = field(default=None, repr=False)
 
     def lines(self) -> list[str]:
-        """Say what is simulated, a line each."""
+        """Return lines that say what is simulated."""
         rule = self.rule
         numbers = f"page {rule.page_size}, hit quantum {rule.hit_quantum}"
         numbers += ", speculative" if rule.speculative else ""
@@ -77,5 +73,5 @@ class Settings:
 
     @property
     def mark(self) -> str:
-        """What stands where a server would tell its version."""
+        """The text in place of a server's version."""
         return SIMULATION

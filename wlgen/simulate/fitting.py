@@ -1,4 +1,4 @@
-"""Fitting: the rules that explain a probe's figures, those of the server's engine alone."""
+"""Fitting: the rules of the server's engine that explain a probe's figures."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def fitting_rules(
 ) -> list[CacheRule]:
     """Return the engine's rules that explain all observations: named ones first, then usual and small quanta.
 
-    page_size: what the server says, None to take the quantum for it. window: the sliding window of rules by
-    numbers; figures depend on whether there is one, not on its size. Empty where nothing explains them all.
+    page_size: what the server says; None: take the quantum. window: the sliding window of rules by numbers;
+    the figures depend on whether there is a window, not on its size. Empty if no rule explains them all.
     """
     cached = max((o.cached_len for o in seen), default=0)
     named = [

@@ -13,10 +13,10 @@ from wlgen.workload.splits import PRIMING
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitFigures:
-    """Cached ratios of some requests: the least, 1 % and 50 % points, the mean, and all tokens together.
+    """Cached ratios of some requests: the least, the 1 % and 50 % points, the mean, and all tokens together.
 
-    A point is the ratio of the request at that share of the way from the least to the greatest, rounded
-    down. least_len: the least cached_len, tokens.
+    The 1 % point of 640 requests is the ratio of the request number 6 from the least, counted from 0.
+    least_len: the least cached_len, in tokens.
     """
 
     requests: int
@@ -32,7 +32,7 @@ class HitFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """Requests of a pass outside the bound: how many, and the first, with what it had to find cached."""
+    """Requests of a pass outside their bound: how many, and the first one with the limits of its bound."""
 
     count: int
     id: str

@@ -1,4 +1,4 @@
-"""Which cache rules explain what a server reported: a probe from figures alone. All quantities are tokens."""
+"""Which cache rules explain the cached tokens that a server reported. All quantities are tokens."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Rules alike but for their quantum. words: how they count. rules: each with how a spec writes it.
+    """Rules that differ in their quantum alone. words: how they count. rules: as a spec writes them.
 
-    quanta: those that explain as much as any. usual: the smallest power of two among them, which `rules`
-    have; None where none of them is one, and then `rules` have the smallest. or_more: nothing was cached, so
-    larger quanta explain as much.
+    quanta: the quanta that explain the most observations. usual: the smallest power of two among them, which
+    `rules` have; None if there is none, and then `rules` have the smallest quantum. or_more: nothing was
+    cached, so larger quanta explain as much.
     """
 
     words: str
@@ -59,11 +59,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inference:
-    """What explains the observations. candidates: all that explain the most of them.
+    """What explains the observations. candidates: those that explain the most observations.
 
-    unexplained: observations that the first candidate does not explain; empty where one explains all.
-    telling: the prompt that tells the most candidates apart, None where there is one way alone, or no prompt
-    tells any two of them apart.
+    unexplained: observations that the first candidate does not explain; empty if it explains all.
+    telling: the prompt that tells the most candidates apart; None if there is only one candidate, or if no
+    prompt tells two of them apart.
     """
 
     observations: int
@@ -74,7 +74,7 @@ class Inference:
 
 
 class _Form(NamedTuple):
-    """A way of counting that some engines share. finer: with pages smaller than the quantum."""
+    """A way in which some engines count hits. finer: whether pages are smaller than the quantum."""
 
     words: str
     engines: tuple[str, ...]
@@ -82,7 +82,7 @@ class _Form(NamedTuple):
     finer: bool
 
     def rule(self, quantum: int) -> CacheRule | None:
-        """Return the rule at a quantum, None where no page is smaller than it."""
+        """Return the rule at a quantum; None if no page is smaller than the quantum."""
         if self.finer and quantum % 2:
             return None
         return _plain_rule(self.engines[0], quantum, speculative=self.speculative, finer=self.finer)
@@ -106,10 +106,10 @@ def _plain_rule(engine: str, quantum: int, *, speculative: bool, finer: bool) ->
 
 
 def _forms() -> Iterator[_Form]:
-    """Yield each way in which a known engine counts; two engines count alike where all their facts say so.
+    """Yield each way in which a known engine counts; engines whose rules have the same facts share a way.
 
-    Pages smaller than the quantum are a way of their own only where the engine counts otherwise with them:
-    vLLM under EAGLE/MTP, whose dropped block may hold the last token.
+    Pages smaller than the quantum are a separate way only if the engine counts otherwise with them: vLLM
+    under EAGLE/MTP, whose dropped block may hold the last token.
     """
     alike: dict[tuple[bool, str, int, bool], list[engines.Engine]] = {}
     for known, speculative in product(engines.every_engine(), (False, True)):
@@ -126,9 +126,9 @@ def _forms() -> Iterator[_Form]:
 
 
 def infer(observations: Iterable[Observation]) -> Inference:
-    """Return the rules and quanta that explain all observations, or else the most of them.
+    """Return the rules and quanta that explain all observations, or as many of them as any rule does.
 
-    A quantum explains an observation if its cached figure is what the rule gives, to the token.
+    A quantum explains an observation if the rule gives exactly its number of cached tokens.
     """
     firsts: dict[tuple[int, int, int], Observation] = {}
     counts: Counter[tuple[int, int, int]] = Counter()
@@ -156,7 +156,7 @@ def infer(observations: Iterable[Observation]) -> Inference:
 
 
 def read_observations(path: Path) -> Iterator[Observation]:
-    """Yield the observations of a JSONL file; WlgenError tells the lines that are none."""
+    """Yield the observations of a JSONL file; WlgenError lists the lines that are not observations."""
     yield from read_lines(
         path, _observation, expected=_EXPECTED, file_of="a JSONL file of observations", remedy=_REMEDY
     )
@@ -165,9 +165,9 @@ def read_observations(path: Path) -> Iterator[Observation]:
 def set_observations(
     workload: Workload, results: Sequence[Path], splits: Sequence[Split]
 ) -> Iterator[Observation]:
-    """Yield what a client's results say of a set's rows; what was not reported is left out.
+    """Yield an observation for each row of a set whose cached tokens a client's results report.
 
-    WlgenError where a result file cannot be used.
+    WlgenError if a result file cannot be used.
     """
     rows = Rows(map(Promised.of, workload.rows()))
     joined = join(rows, read_results(results), splits)
@@ -189,7 +189,7 @@ def _observation(row: object, place: str) -> Observation:
 
 
 def _quanta(observations: Iterable[Observation]) -> list[int]:
-    """Return the quanta worth trying: divisors of what was cached, or the least that explains only misses."""
+    """Return the quanta to try: divisors of the cached tokens, or the least that explains only misses."""
     cached = {o.cached_len for o in observations if o.cached_len}
     if not cached:
         usable = max((min(o.shared_len, o.prompt_len - 1) for o in observations), default=0)
@@ -245,7 +245,7 @@ def _named_rules() -> Iterator[RuleKind]:
     """Yield each named rule whose sizes the engine forces, with every option it takes."""
     for name in registry.names(cache_rules):
         if name in registry.names(engines):
-            continue  # their sizes are free: the forms try all of them
+            continue  # a spec may choose the sizes of such a rule, so `_forms` tries all of them
         for page_size, speculative in product((None, 32), (False, True)):
             options = {"page_size": page_size, "speculative": speculative or None}
             given = {key: value for key, value in options.items() if value is not None}

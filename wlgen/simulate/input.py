@@ -1,4 +1,4 @@
-"""What is replayed: the rows of a built set, or of a JSONL file, as requests in the order they are sent."""
+"""The input of a replay: the rows of a built set or of a JSONL file, as requests in the order of sending."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _OWN = 1 << 31  # ids of a full seed's own tokens, in no vocabulary
 class Sending:
     """How rows are sent.
 
-    order: file order, one of each rank in turn, or shuffled by order_seed (which holds a split in memory).
-    first_rank: send all but seeds to first_rank, the next one, and so on, whatever their dp_rank says.
+    order: in file order, one row of each rank in turn, or shuffled by order_seed (a split is then in memory).
+    first_rank: send all rows but seeds to the ranks in turn, from this rank on, whatever their dp_rank says.
     """
 
     order: Order = "file"
@@ -74,11 +74,11 @@ def file_requests(
     text_as: TextAs | None,
     reading: Reading,
 ) -> Iterator[Request]:
-    """Yield the requests of a JSONL file; WlgenError lists the lines that are no request.
+    """Yield the requests of a JSONL file; WlgenError lists the lines that are not requests.
 
-    dp_ranks: how many ranks there are, None for as many as the file names. encoding: called once a row has
-    text; its ids are those of the rendered messages, or of a text read as text_as says. reading: is told how
-    the file was read.
+    dp_ranks: how many ranks there are; None: as many as the file names. encoding: returns the encoding of
+    texts, and is called only if a row has text. text_as: how to read a text. reading: notes how the file
+    was read.
     """
     first = sending.first_rank if dp_ranks is not None else None
     read = read_requests(path, dp_ranks, encoding, first_rank=first, text_as=text_as, reading=reading)
@@ -121,7 +121,7 @@ def _rank_requests(
 def _promised(row: Row, bound: Bound) -> tuple[int, int]:
     """Return the least and most that keep a row's promise.
 
-    Rows that are bounded from above share a framing head only, which a cold rank's first row does not find.
+    Rows of a zero class share only the framing head, which the first row of an empty rank does not find.
     """
     return (row.cached_len if bound.max_tokens is None else 0), row.cached_len
 
@@ -132,7 +132,7 @@ def _limits(row: Row, bound: Bound) -> tuple[int, int] | None:
 
 
 def _lengthened(ids: Ids, row: Row, full_len: int, number: int) -> Ids:
-    """Return a seed's shared prefix with tokens of its own up to full_len."""
+    """Return a seed's shared prefix, filled up to full_len with tokens that no other row has."""
     start = _OWN + number * full_len
     own = np.arange(start, start + full_len - row.shared_len, dtype=np.uint32)
     return np.concatenate((ids[: row.shared_len], own))

@@ -1,4 +1,4 @@
-"""A replay from input to report: what is read, how it is sent, what came of it, and the file of hits."""
+"""A replay from input to report: requests are read and sent through caches, and hits may go to a file."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class PassReport:
 class Report:
     """A replay's outcome. working_set: tokens of whole pages that each rank holds at the end.
 
-    reading: how a JSONL file was read, a line each. in_flight: requests of a rank that are admitted together.
-    own_rule: whether the set's own rule was replayed, so that its promises should be met to the token.
+    reading: lines that say how a JSONL file was read. in_flight: how many requests of a rank run together.
+    own_rule: whether the replay used the set's own rule, so that each promise must be met to the token.
     """
 
     rule: CacheRule
@@ -70,7 +70,7 @@ def replay(
     in_flight: int = 1,
     out: Path | None,
 ) -> Report:
-    """Replay a built set's folder or a JSONL file; `out` gets a line a request, in replay order."""
+    """Replay a built set's folder or a JSONL file; `out` gets one line for each request, in replay order."""
     workload = open_workload(source) if source.is_dir() else None
     if out is not None:
         check_output(out, source)
@@ -152,7 +152,7 @@ def _load(name: str) -> Encoding:
 
 @contextmanager
 def _hits_file(path: Path | None) -> Iterator[Callable[[Replayed], None]]:
-    """Give a function that writes a hit's line; the file appears under its name once all are written."""
+    """Give a function that writes a hit's line. The file gets its name only when all lines are written."""
     if path is None:
         yield lambda _hit: None
         return

@@ -46,7 +46,7 @@ class Reading:
     routing: str = ""
 
     def lines(self) -> list[str]:
-        """Say it, a line each."""
+        """Return lines that say how the file was read."""
         return [*sorted(self.prompts), *([self.routing] if self.routing else [])]
 
 
@@ -59,12 +59,13 @@ def read_requests(
     text_as: TextAs | None,
     reading: Reading,
 ) -> Iterator[Request]:
-    """Yield the file's requests in order; WlgenError tells the lines that are none.
+    """Yield the file's requests in order; WlgenError lists the lines that are not requests.
 
-    dp_ranks: how many ranks there are, None for as many as the file names. encoding: asked for once a row
-    has text. first_rank: send to ranks in turn from this one, whatever the lines say. A file whose lines name
-    no rank is sent in turn from rank 0; one in which only some do is refused. text_as: how a text is read
-    that is neither ids nor messages: rendered as one user message, or as it stands; None: as the file tells.
+    dp_ranks: how many ranks there are; None: as many as the file names. encoding: returns the encoding, and
+    is called only if a row has text. first_rank: send to the ranks in turn from this rank on, whatever the
+    lines say. If no line names a rank, lines go to the ranks in turn from rank 0; if only some do, it is an
+    error. text_as: how to read a text that is neither ids nor messages: as one user message, or as a raw
+    prompt; None: as the file's kind tells.
     """
     exported = (path.parent / MARKER).exists() or (path.parent.parent / MARKER).exists()
     lines = _Lines(dp_ranks, encoding, text_as or ("chat" if exported else None), reading)
@@ -92,7 +93,7 @@ def _routing(dp_ranks: int | None, first_rank: int | None, *, named: bool) -> st
 
 
 class _Lines:
-    """Turns lines into requests; WlgenError where a line is none."""
+    """Turns lines into requests; WlgenError if a line is not a request."""
 
     def __init__(
         self, dp_ranks: int | None, encoding: Callable[[], Encoding], text_as: TextAs | None, reading: Reading
@@ -192,7 +193,7 @@ def _messages(found: list[Any], place: str) -> list[Message]:
 
 
 def _block_ids(row: Mapping[str, Any], place: str) -> Ids:
-    """Return made-up ids of a Mooncake line: block after block of one id each, the last one cut short."""
+    """Return made-up ids of a Mooncake line: in each block one id repeated, the last block cut to length."""
     length, size, hashes = row.get("input_length"), row.get("block_size", 512), row["hash_ids"]
     fit = type(length) is int and type(size) is int and size > 0 and -(-length // size) == len(hashes) > 0
     if not fit or not all(type(h) is int and 0 <= h < _END for h in hashes):

@@ -29,10 +29,10 @@ class RoundPrompt(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduler:
-    """What bounds a round. Quantities are tokens.
+    """What limits a round. Quantities are tokens.
 
-    chunk: of a round on one rank, --chunked-prefill-size divided by the DP size under DP attention.
-    max_requests: --prefill-max-requests, None for no limit. max_prefill_tokens: --max-prefill-tokens.
+    chunk: the most tokens of a round on one rank: --chunked-prefill-size, divided by the DP size under DP
+    attention. max_requests: --prefill-max-requests; None: no limit. max_prefill_tokens: --max-prefill-tokens.
     """
 
     chunk: int
@@ -41,9 +41,9 @@ class Scheduler:
     max_prefill_tokens: int = MAX_PREFILL_TOKENS
 
     def rounds(self, prompts: Iterable[RoundPrompt]) -> Iterator[list[int]]:
-        """Yield the tokens of each request of each round, first come first served; all wait from the start.
+        """Yield each round as the tokens of its requests, first come first served; all wait from the start.
 
-        A request that a round leaves unfinished goes first in the next one, whatever max_requests says.
+        A request that one round leaves unfinished is the first of the next round, whatever max_requests says.
         Source: SGLang 0.5.23 managers/schedule_policy.PrefillAdder.
         """
         waiting = iter(prompts)
@@ -77,9 +77,9 @@ class Scheduler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """The rounds of one rank. chunks: how often each size of a request's share occurs.
+    """The rounds of one rank. chunks: how often a request gets each number of tokens in a round.
 
-    lone_tails: rounds of nothing but the end of one request, less than a page.
+    lone_tails: rounds that hold only the end of one request, less than a page.
     """
 
     rounds: int
@@ -122,7 +122,7 @@ def prompts_of(workload: Workload) -> dict[int, list[RoundPrompt]]:
 
 
 def check_numbers(scheduler: Scheduler, prompt: RoundPrompt | None) -> None:
-    """Raise WlgenError where the numbers given make no schedule, with every problem."""
+    """Raise WlgenError, with every problem, if the given numbers make no schedule."""
     problems = []
     page_size = scheduler.page_size
     if scheduler.chunk < page_size:

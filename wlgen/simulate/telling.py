@@ -1,4 +1,4 @@
-"""The prompt that tells rules apart: sent twice, each of them, or most, report another figure."""
+"""The prompt that tells rules apart: when it is sent twice, most rules report different cached tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Telling:
 
 
 def telling(rules: Sequence[CacheRule], longest: int = _LONGEST) -> Telling | None:
-    """Return the shortest prompt of those that tell most rules apart; None where none tells any two."""
+    """Return the shortest prompt that tells the most rules apart; None if no prompt tells two apart."""
     best: Telling | None = None
     most = 1
     for prompt_len in sorted(set(_lengths(rules, longest))):
@@ -35,7 +35,7 @@ def telling(rules: Sequence[CacheRule], longest: int = _LONGEST) -> Telling | No
 
 
 def _lengths(rules: Sequence[CacheRule], longest: int) -> Iterator[int]:
-    """Yield lengths at which some rule's figure changes: around the whole multiples of its quantum."""
+    """Yield lengths at which some rule's cached tokens change: around the multiples of its quantum."""
     for rule in rules:
         for times in _MULTIPLES:
             for beyond in (0, 1, 2, rule.lookahead, rule.lookahead + 1):

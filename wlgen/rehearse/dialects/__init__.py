@@ -1,6 +1,6 @@
 """Dialects: how each engine's HTTP server reads requests and words its answers, for the rehearsal.
 
-One file a dialect, which holds one value, `DIALECT`; an engine names its dialect in `rehearsed_as`.
+Each file holds one dialect as the value `DIALECT`; an engine names its dialect in `rehearsed_as`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What differs between the engines' HTTP servers, as one value that each file of this folder fills in."""
+"""The differences between the engines' HTTP servers, as one value that each file of this folder holds."""
 
 from __future__ import annotations
 
@@ -26,29 +26,31 @@ class Dialect:
     """How one engine's server reads and answers.
 
     Reading a request, from its JSON fields and its headers:
-    ids_field: the key of token ids beside a chat or /generate text, None where the engine takes none.
-    rank_of: the rank it is pinned to, None for none; RefusedError where the engine refuses what it says.
-    name_of: the id that the client gave it, None for none.
+    ids_field: the key of token ids beside a chat or /generate text; None if the engine takes no ids.
+    rank_of: returns the rank to which a request is pinned, None for none; RefusedError if the engine refuses
+    it.
+    name_of: returns the id that the client gave the request, None for none.
     part_break: what joins the text parts of one message.
-    detail_field: the key that asks for cached tokens by tier, None where the engine has none.
-    meta_field: the key that asks for /generate's meta_info in a chat choice, None where the engine has none.
-    streams_ids: return_token_ids may be asked for in a chat stream.
-    any_model: a model of another name is served all the same.
-    thinks: DeepSeek V4 is framed in thinking mode unless the request says otherwise.
-    in_turn: unpinned requests go round the ranks; else to the least loaded.
+    detail_field: the key that asks for cached tokens by tier; None if the engine has no such key.
+    meta_field: the key that asks for /generate's meta_info in a chat choice; None if the engine has no such
+    key.
+    streams_ids: whether a chat stream may ask for return_token_ids.
+    any_model: whether the server serves a request for a model of another name.
+    thinks: whether DeepSeek V4 is framed in thinking mode unless the request says otherwise.
+    in_turn: whether unpinned requests go to the ranks in turn; if not, to the least loaded rank.
 
     Answering:
     id_prefix: what stands before a request's id, by kind of route.
-    ends_apart: the finish reason comes in an event of its own, after the last token.
-    output_ids_key: the chat choice's key of output ids; prompt_ids_on_top: the prompt's ids stand beside the
-    choices.
+    ends_apart: whether the finish reason has an event of its own, after the last token.
+    output_ids_key: the chat choice's key of output ids. prompt_ids_on_top: whether the prompt's ids stand
+    beside the choices.
     more_usage, more_choice, more_answer: further keys of usage, of each choice and of a whole answer.
-    refusal: the body of an error, from kind of route, message, type and status.
-    pages: pages of facts, path -> content, from the settings and the ranks.
-    flush_page: the path to POST to. flush_waits: it takes `timeout=SECONDS` and answers 400 while busy; else
-    it says {"success": false}.
+    refusal: makes the body of an error from kind of route, message, type and status.
+    pages: makes the pages of facts, path -> content, from the settings and the ranks.
+    flush_page: the path to POST to. flush_waits: whether it takes `timeout=SECONDS` and answers 400 while
+    busy; if not, it answers {"success": false}.
     metrics: the lines of /metrics: (name, type, [(labels, value)]).
-    metrics_by_flag: /metrics is there only with --enable-metrics.
+    metrics_by_flag: whether the server has /metrics only with --enable-metrics.
     """
 
     ids_field: str | None

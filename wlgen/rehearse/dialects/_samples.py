@@ -14,14 +14,14 @@ Metric: TypeAlias = tuple[str, str, list[Sample]]  # name, type, samples
 def by_rank(
     ranks: Sequence[Rank], labels: Mapping[str, str], rank_label: str, of: Callable[[Rank], float]
 ) -> list[Sample]:
-    """Return one sample a rank, the rank under its label."""
+    """Return one sample for each rank, with the rank as its label."""
     return [({**labels, rank_label: str(rank.index)}, float(of(rank))) for rank in ranks]
 
 
 def metrics_text(notice: str, started: float, metrics: Iterable[Metric]) -> str:
-    """Return the page. Counters are cumulative since the start and include priming, as on the engines.
+    """Return the page. As on the engines, counters count from the start and include priming.
 
-    started: when the server started, in seconds since 1970; the name is the one that both engines export.
+    started: when the server started, in seconds since 1970; both engines export it under this name.
     """
     lines = [f"# {notice}", "# TYPE process_start_time_seconds gauge"]
     lines.append(f"process_start_time_seconds {started}")

@@ -1,4 +1,4 @@
-"""SGLang 0.5.23's HTTP server, as the unmodified one answered on a CPU."""
+"""SGLang 0.5.23's HTTP server, as a real, unmodified server answered on a CPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wlgen.rehearse.settings import Settings
 
 
 def _rank_of(fields: Mapping[str, Any], headers: Mapping[str, str], kind: Kind) -> int | None:
-    """Return the rank of the body; the header beats it, but /generate ignores the header."""
+    """Return the rank that the body names. A header overrides it, but /generate ignores the header."""
     header = headers.get("x-data-parallel-rank")
     if header is not None and kind != "generate":
         try:

@@ -12,7 +12,7 @@ from wlgen.rehearse.settings import Settings
 
 
 def _rank_of(_fields: Mapping[str, Any], headers: Mapping[str, str], _kind: Kind) -> int | None:
-    """Return the rank of the header, the one way to pin; a header that is no integer is ignored."""
+    """Return the rank of the header, which alone pins a request; a header that is no integer is ignored."""
     try:
         return int(headers["x-data-parallel-rank"])
     except (KeyError, ValueError):
