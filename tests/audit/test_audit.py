@@ -446,7 +446,10 @@ def bad_inputs(folder, tmp_path):
     return {
         "another set": ((folder, other), "expected results of this set.*none of them of a row"),
         "empty": ((folder, empty), "found an empty file"),
-        "no results in a folder": ((folder, nothing), "expected result files of a known client below it"),
+        "no results in a folder": (
+            (folder, nothing),
+            "expected result files of a known client in this folder",
+        ),
         "no set": ((nothing, results), "expected a built set"),
         "unknown client": ((folder, results, "--client", "aisbnch"), "Did you mean 'aisbench'"),
         "wrong client": ((folder, results, "--client", "aiperf"), "expected a record with metadata"),

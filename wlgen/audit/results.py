@@ -95,8 +95,8 @@ def _choose(paths: Sequence[Path], client: str | None) -> list[tuple[Path, Reade
             below = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and not _is_extra(p))
             found = [(p, reader) for p in below if (reader := _recognised(p, loaded))]
             if not found:
-                expected = f"result files of {client or 'a known client'} below it"
-                found_files = f"{len(below)} files that might be, none of them one"
+                expected = f"result files of {client or 'a known client'} in this folder"
+                found_files = f"none among {len(below)} files with the ending {' or '.join(SUFFIXES)}"
                 remedy = "Give the folder that the client wrote into, or a file of it with --client."
                 problems.append(Problem(place=str(path), expected=expected, found=found_files, remedy=remedy))
             chosen += found

@@ -133,7 +133,7 @@ def _quotable(window: Window, overlap: Overlap | None) -> Window:
 def _durations_alone(timeline: Timeline, limit: int) -> tuple[Figures, ...]:
     why = "the client does not record when each request started"
     if not len(timeline.end):
-        why = "no successful request has its times recorded"
+        why = "the results hold no times of a successful request"
     everyone = np.arange(len(timeline.end))
     ttft, tpot, e2el = _latencies(timeline, everyone)
     total = Figures(

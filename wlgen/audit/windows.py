@@ -58,7 +58,7 @@ def windows(start: Times, end: Times, concurrency: int) -> tuple[Window, Window,
 def whole(start: Times, end: Times) -> Window:
     """Return the run from its first start to its last end."""
     if not len(start):
-        return _none("whole", "no successful request has its times recorded")
+        return _none("whole", "the results hold no times of a successful request")
     first, last = float(start.min()), float(end.max())
     return Window(name="whole", start=first, end=last, members=np.arange(len(start)))
 

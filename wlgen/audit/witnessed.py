@@ -231,11 +231,9 @@ def _shortfall_findings(found: Ceiling | None, name: str) -> Iterator[Finding]:
     """Yield each sum of cached tokens that falls short, with the bounds on how many rows made it so."""
     for short in found.short if found is not None else ():
         place = name if short.rank is None else f"{name} rank {short.rank}"
-        if short.most == short.least:
-            rows = f"{short.least} rows"
-        else:
-            rows = f"at least {short.least}"
-            rows += f" and at most {short.most} rows" if short.most is not None else " rows"
+        rows = f"{short.least} row{'s' * (short.least != 1)}"
+        if short.most != short.least:
+            rows = f"at least {rows}" + (f" and at most {short.most}" if short.most is not None else "")
         yield Finding(
             id=place,
             promise="cached_sum",

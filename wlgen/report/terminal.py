@@ -59,8 +59,12 @@ def terminal(audit: Audit) -> Group:
         parts += ["", Text(f"assumed: {'; '.join(audit.explained.assumed)}.")]
     if said := sending(audit):
         parts += ["", *map(Text, said)]
-    for window in audit.windows:
-        parts += ["", *_window(window)]
+    why = {window.missing for window in audit.windows if not window.members}
+    if len(why) == 1 and not any(window.members for window in audit.windows):
+        parts += ["", Text(f"no throughput and no latencies: {why.pop()}")]
+    else:
+        for window in audit.windows:
+            parts += ["", *_window(window)]
     return Group(*parts)
 
 

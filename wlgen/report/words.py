@@ -258,7 +258,11 @@ def headline(window: Figures) -> list[str]:
         said.append(f"{number(window.requests_per_s)} requests/s")
     if window.peak_concurrency is not None and window.mean_concurrency is not None:
         concurrency = f"peak {window.peak_concurrency}, mean {number(window.mean_concurrency)}"
-        limit = f"limit {window.concurrency}" if window.concurrency_given else "its peak taken for the limit"
+        limit = (
+            f"limit {window.concurrency}"
+            if window.concurrency_given
+            else "no limit given, so its peak counts as the limit"
+        )
         said.append(f"concurrency {concurrency}, {limit}")
     if window.planned_spacing is not None:
         said.append(f"send spacing planned {number(window.planned_spacing * 1000)} ms")
