@@ -1,16 +1,18 @@
 """Runs with a known fault, acted by hand on token ids: nothing here knows the faults of wlgen.
 
 A run is a list of requests (row, rank, ids). Each fault changes what is sent or what the cache is, the way it
-happens on a server, and the caches of `wlgen.cache` say what each request finds.
+happens on a server, and caches by brute force (kit/naive.py) say what each request finds. Only a cache that
+is too small is one of wlgen's, since what it evicts first is the engine's own affair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from kit.naive import naive
 from kit.shaped import plan_of
 
 from wlgen.audit.as_seen import RowSeen, Scene
@@ -22,6 +24,11 @@ from wlgen.readers import Result
 from wlgen.workload.splits import PRIMING, SPLITS
 
 INSIDE = 1 << 13  # tokens of a stream that have ids of their own
+_NEXT = iter(range(1 << 31, 1 << 32, 1 << 12))
+
+
+def _answer(outputs: int) -> Any:
+    return np.arange(outputs, dtype=np.uint32) + np.uint32(next(_NEXT))
 
 
 @dataclass
@@ -29,8 +36,9 @@ class Sent:
     """A request on its way to a cache. row: its number among the formal rows, None for seeds and checks."""
 
     row: int | None
-    rank: int
+    rank: Any
     ids: Any
+    outputs: int = 1
     keeps: bool = True
     flush_before: tuple[int, ...] = ()
 
@@ -70,42 +78,52 @@ class World:
 
     def sent(self) -> list[Sent]:
         """Return the requests of a run in which nothing goes wrong."""
-        early = [Sent(None, row.dp_rank, self.ids(row)) for row in self.before]
-        return [*early, *(Sent(n, row.dp_rank, self.ids(row)) for n, row in enumerate(self.rows))]
+        early = [Sent(None, row.dp_rank, self.ids(row), row.output_len) for row in self.before]
+        formal = ((n, row.dp_rank, self.ids(row), row.output_len) for n, row in enumerate(self.rows))
+        return [*early, *(Sent(*each) for each in formal)]
 
     def serve(
-        self, sent: list[Sent], *, rule: CacheRule | None = None, capacity: int | None = None, flight: int = 1
+        self,
+        sent: Sequence[Sent],
+        *,
+        rule: CacheRule | None = None,
+        capacity: int | None = None,
+        flight: int = 1,
     ) -> dict[int, int]:
         """Send requests and return what each formal row found; `flight` requests of all ranks at a time."""
-        caches: dict[int, Any] = {}
+        caches: dict[Any, Any] = {}
         found: dict[int, int] = {}
-        together: list[tuple[Any, Any]] = []
+        together: list[tuple[Any, Any, int]] = []
+        begun = 0
 
         def end() -> None:
-            for cache, match in together:
+            for cache, match, outputs in together:
                 if cache is not None:
-                    cache.insert(match, np.array([(1 << 32) - 1], dtype=np.uint32))
+                    cache.insert(match, outputs if capacity is None else _answer(outputs))
             together.clear()
 
         for each in sent:
-            if each.row is not None and each.row % flight == 0:
+            if each.row is None or begun % flight == 0:
                 end()
+            begun += each.row is not None
             for rank in each.flush_before:  # what runs goes on, and leaves nothing
-                together[:] = [(None if cache is caches.get(rank) else cache, m) for cache, m in together]
+                together[:] = [(None if cache is caches.get(rank) else cache, *m) for cache, *m in together]
                 caches.pop(rank, None)
             cache = caches.get(each.rank)
             if cache is None:
-                cache = caches[each.rank] = new_cache(rule or self.rule, capacity)
+                cache = naive(rule or self.rule) if capacity is None else new_cache(self.rule, capacity)
+                caches[each.rank] = cache
             match = cache.match(each.ids)
-            together.append((cache if each.keeps else None, match))
+            together.append((cache if each.keeps else None, match, each.outputs))
             if each.row is not None:
-                found[each.row] = match.cached_len
-            if each.row is None:
-                end()
+                found[each.row] = match.hit if capacity is None else match.cached_len
         return found
 
-    def results(self, found: dict[int, int | None], *, flight: int = 1) -> list[Result | None]:
-        """Return a good result of each row with these cached tokens, at the times of its run."""
+    def results(
+        self, found: dict[int, int | None], *, flight: int = 1, order: Sequence[int] = ()
+    ) -> list[Result | None]:
+        """Return a good result of each row with these cached tokens; order: the rows as they were sent."""
+        turn = {n: place for place, n in enumerate(order or range(len(self.rows)))}
         return [
             Result(
                 place=f"run.jsonl:{n + 1}",
@@ -114,8 +132,8 @@ class World:
                 prompt_tokens=row.prompt_len,
                 cached_tokens=found[n],
                 output_tokens=row.output_len,
-                start=float(n // flight) + n % flight / 1000,
-                end=float(n // flight) + 0.9,
+                start=float(turn[n] // flight) + turn[n] % flight / 1000,
+                end=float(turn[n] // flight) + 0.9,
             )
             for n, row in enumerate(self.rows)
         ]
@@ -156,112 +174,166 @@ def _in_turn(by_rank: list[list[Any]]) -> list[Any]:
     return [rows[n] for n in range(most) for rows in by_rank if n < len(rows)]
 
 
-def _seeds(world: World, lacking: Callable[[Any], bool]) -> list[Sent]:
-    """Return a run without the seeds and checks of which this holds."""
-    sent = world.sent()
-    return [
-        s
-        for s, row in zip(sent, (*world.before, *world.rows), strict=True)
-        if s.row is not None or not lacking(row)
-    ]
-
-
 Acted = Iterator[tuple[str, list[Result | None], tuple[int, ...]]]
 
 
-def faults(world: World, flight: int) -> Acted:  # noqa: C901, PLR0915 (a list of faults, one after another)
-    """Yield (the name of a fault, the results of a run with it, rows that have two results)."""
-    rows, rule, ranks = world.rows, world.rule, world.plan.spec.dp_ranks
-    half, last = len(rows) // 2, ranks - 1
-    groups = sorted({row.group for row in rows})
+class Acting:
+    """A world in which one thing after another goes wrong; `flight` requests of all ranks run at a time."""
 
-    def run(sent: list[Sent], **how: Any) -> list[Result | None]:
-        return world.results(world.serve(sent, flight=flight, **how), flight=flight)
+    def __init__(self, world: World, flight: int) -> None:
+        self.world, self.flight = world, flight
+        self.rows, self.before, self.rule = world.rows, world.before, world.rule
+        self.ranks = world.plan.spec.dp_ranks
+        self.half, self.last = len(self.rows) // 2, self.ranks - 1
+        self.groups = sorted({row.group for row in self.rows})
+        self.every = (*self.before, *self.rows)
 
-    def figures(of: Callable[[int, Any], int | None]) -> list[Result | None]:
-        clean = world.serve(world.sent(), flight=flight)
-        return world.results({n: of(clean[n], row) for n, row in enumerate(rows)}, flight=flight)
+    def run(self, sent: Sequence[Sent], **how: Any) -> list[Result | None]:
+        order = [each.row for each in sent if each.row is not None]
+        how = {"flight": self.flight} | how
+        return self.world.results(self.world.serve(sent, **how), flight=how["flight"], order=order)
 
-    yield "clean", run(world.sent()), ()
-    yield "rank_not_seeded", run(_seeds(world, lambda row: row.dp_rank == last)), ()
-    if len(groups) > 1:
-        yield "group_not_seeded", run(_seeds(world, lambda row: row.group == groups[-1])), ()
-        sent = world.sent()
-        for s, row in zip(sent, (*world.before, *rows), strict=True):
-            s.keeps = row.group != groups[0]
-        yield "lost_cache", run(sent), ()
-    sent = world.sent()
-    sent[len(world.before) + half].flush_before = tuple(range(ranks))
-    yield "flushed", run(sent), ()
-    sent = world.sent()
-    sent[len(world.before) + half].flush_before = tuple(range(ranks))
-    restarted = run(sent)
-    restarted[half - 1] = replace(restarted[half - 1], success=False, error="connection reset by peer")
-    yield "restarted", restarted, ()
-    sent = [replace(s, keeps=s.rank != last) for s in world.sent()]
-    yield "lost_cache", run(sent), ()
-    sent = [replace(s, keeps=False) for s in world.sent()]
-    yield "lost_cache", run(sent), ()
-    sent = world.sent()
-    for n, s in enumerate(sent):
-        s.keeps = n < len(world.before) + half
-    sent[len(world.before) + half].flush_before = tuple(range(ranks))
-    yield "lost_cache", run(sent), ()
-    if rule.hybrid:
-        sent = world.sent()
-        for s, row in zip(sent, (*world.before, *rows), strict=True):
-            if row.split in PRIMING:
-                s.ids = world.ids(row, max(r.prompt_len for r in rows if r.group == row.group))
-        yield "full_length_seed", run(sent), ()
-    again = [replace(s, row=None) for s in world.sent()[len(world.before) :]]
-    sent = world.sent()
-    yield "sent_twice", run([*sent[: len(world.before)], *again, *sent[len(world.before) :]]), ()
-    some = [replace(s, row=None) for s in world.sent()[len(world.before) :][: max(2, half)]]
-    yield "sent_twice", run([*sent[: len(world.before)], *some, *sent[len(world.before) :]]), ()
-    one = [replace(world.sent()[len(world.before) + half], row=None)]
-    yield "row_sent_before", run([*sent[: len(world.before)], *one, *sent[len(world.before) :]]), ()
-    first = [replace(world.sent()[len(world.before)], row=None)]
-    yield "warmup_row_0", run([*sent[: len(world.before)], *first, *sent[len(world.before) :]]), ()
-    if ranks > 1:
-        turned = [replace(s, rank=(s.row + 1) % ranks) if s.row is not None else s for s in world.sent()]
-        yield "unpinned", run(turned), ()
-        yield (
-            "one_rank_serves_all",
-            run([replace(s, rank=0 if s.row is not None else s.rank) for s in world.sent()]),
-            (),
-        )
-        served = run(turned)
-        for n, result in enumerate(served):
-            served[n] = replace(result, dp_rank=(n + 1) % ranks)
-        yield "unpinned", served, ()
-        refused = [
-            r if row.dp_rank < last else replace(r, success=False, error="HTTP 400")
-            for r, row in zip(run(world.sent()), rows, strict=True)
+    def apart(self) -> tuple[list[Sent], list[Sent]]:
+        """Return what is sent before the formal rows, and the formal rows."""
+        sent = self.world.sent()
+        return sent[: len(self.before)], sent[len(self.before) :]
+
+    def figures(self, of: Callable[[int, Any], int | None]) -> list[Result | None]:
+        """Return a clean run of which each figure is told as `of` says."""
+        clean = self.world.serve(self.world.sent(), flight=self.flight)
+        return self.world.results({n: of(clean[n], r) for n, r in enumerate(self.rows)}, flight=self.flight)
+
+    def seeding(self) -> Acted:
+        def without(lacking: Callable[[Any], bool]) -> list[Sent]:
+            sent = zip(self.world.sent(), self.every, strict=True)
+            return [s for s, row in sent if s.row is not None or not lacking(row)]
+
+        yield "rank_not_seeded", self.run(without(lambda row: row.dp_rank == self.last)), ()
+        if len(self.groups) > 1:
+            yield "group_not_seeded", self.run(without(lambda row: row.group == self.groups[-1])), ()
+        if self.rule.hybrid:
+            sent = self.world.sent()
+            for s, row in zip(sent, self.every, strict=True):
+                if row.split in PRIMING:
+                    longest = max(r.prompt_len for r in self.rows if r.group == row.group)
+                    s.ids = self.world.ids(row, longest)
+            yield "full_length_seed", self.run(sent), ()
+
+    def emptied(self) -> Acted:
+        def flushed() -> list[Sent]:
+            sent = self.world.sent()
+            sent[len(self.before) + self.half].flush_before = tuple(range(self.ranks))
+            return sent
+
+        yield "flushed", self.run(flushed()), ()
+        restarted = self.run(flushed())
+        cut = {"success": False, "error": "connection reset by peer"}
+        restarted[self.half - 1] = replace(restarted[self.half - 1], **cut)
+        yield "restarted", restarted, ()
+        yield "lost_cache", self.run([replace(s, keeps=s.rank != self.last) for s in self.world.sent()]), ()
+        yield "lost_cache", self.run([replace(s, keeps=False) for s in self.world.sent()]), ()
+        later = [
+            replace(s, keeps=n < len(self.before) + self.half, flush_before=s.flush_before)
+            for n, s in enumerate(flushed())
         ]
-        yield "no_such_rank", refused, ()
-    for numbers in ({"hit_quantum": rule.hit_quantum * 2}, {"speculative": not rule.speculative}):
-        name = "hit_quantum" if "hit_quantum" in numbers else "speculative"
-        changed = cache_rule(RuleNumbers(**rule.numbers | numbers))
-        yield name, run(world.sent(), rule=changed), ()
-    yield "decode_figure", figures(lambda _, row: row.prompt_len), ()
-    yield "doubled_figure", figures(lambda cached, _: 2 * cached), ()
-    yield "not_observed", figures(lambda *_: None), ()
-    good = run(world.sent())
-    yield "framing", [replace(r, prompt_tokens=r.prompt_tokens + 79, cached_tokens=0) for r in good], ()
-    yield (
-        "refused",
-        [replace(r, success=False, error="HTTP 503") if n % 3 == 1 else r for n, r in enumerate(good)],
-        (),
-    )
-    yield (
-        "cut",
-        [
-            replace(r, success=False, error="the stream was cut") if n % 4 == 1 else r
-            for n, r in enumerate(good)
-        ],
-        (),
-    )
-    yield "run_cut", [r if n < half else None for n, r in enumerate(good)], ()
-    yield "doubled_rows", good, tuple(range(half, len(rows)))
-    yield "edited_text", [replace(r, text_sha256="other") if n % 2 else r for n, r in enumerate(good)], ()
-    yield "stopped_early", [replace(r, output_tokens=1) if n % 2 else r for n, r in enumerate(good)], ()
+        yield "lost_cache", self.run(later), ()
+        if len(self.groups) > 1:
+            rows = zip(self.world.sent(), self.every, strict=True)
+            yield "lost_cache", self.run([replace(s, keeps=r.group != self.groups[0]) for s, r in rows]), ()
+
+    def repeated(self) -> Acted:
+        early, formal = self.apart()
+        parts = (
+            ("sent_twice", formal),
+            ("sent_twice", formal[: max(2, self.half)]),
+            ("row_sent_before", [formal[self.half]]),
+            ("warmup_row_0", [formal[0]]),
+        )
+        for name, part in parts:
+            yield name, self.run([*early, *(replace(s, row=None) for s in part), *formal]), ()
+
+    def ordered(self) -> Acted:
+        early, formal = self.apart()
+        for order in (formal[::-1], [*formal[1::2], *formal[::2]]):
+            yield "other_order", self.run([*early, *order]), ()
+        if self.flight == 1:
+            for flight in (2, 4, len(self.rows)):
+                yield "in_flight", self.run([*early, *formal], flight=flight), ()
+        yield "clean" if self.flight == 1 else "in_flight", self.run([*early, *formal]), ()
+
+    def routed(self) -> Acted:
+        early, formal = self.apart()
+        if self.ranks > 1:
+            turned = [*early, *(replace(s, rank=(s.row + 1) % self.ranks) for s in formal)]
+            yield "unpinned", self.run(turned), ()
+            served = self.run(turned)
+            told = [replace(r, dp_rank=(n + 1) % self.ranks) for n, r in enumerate(served)]
+            yield "unpinned", told, ()
+            anywhere = [*early, *(replace(s, rank=hash((s.row, 7)) % self.ranks) for s in formal)]
+            yield "unpinned", self.run(anywhere), ()
+            yield "one_rank_serves_all", self.run([*early, *(replace(s, rank=0) for s in formal)]), ()
+            refused = {"success": False, "error": "HTTP 400"}
+            good = zip(self.run(self.world.sent()), self.rows, strict=True)
+            fewer = [r if row.dp_rank < self.last else replace(r, **refused) for r, row in good]
+            yield "no_such_rank", fewer, ()
+        for caches in (2, 3):
+            turns: dict[int, int] = {}
+            sent = self.world.sent()
+            for s in sent:
+                turns[s.rank] = turn = turns.get(s.rank, -1) + 1
+                s.rank = (s.rank, turn % caches)
+            yield "more_caches_than_ranks", self.run(sent), ()
+
+    def ruled(self) -> Acted:
+        rule, quantum = self.rule, self.rule.hit_quantum
+        others: list[tuple[str, dict[str, Any]]] = [
+            ("hit_quantum", {"hit_quantum": quantum * 2}),
+            ("speculative", {"speculative": not rule.speculative}),
+        ]
+        windows = (rule.page_size * 2, rule.page_size * 8)
+        others += [("sliding_window", {"sliding_window": w}) for w in windows if w != rule.sliding_window]
+        others += [] if rule.hybrid else [("state_at_ends", {"sliding_window": 1})]
+        for name, numbers in others:
+            changed = cache_rule(RuleNumbers(**rule.numbers | numbers))
+            yield name, self.run(self.world.sent(), rule=changed), ()
+        longest = max(len(s.ids) for s in self.world.sent()) + 64
+        for factor in (1.3, 2.5, 4):
+            yield "capacity", self.run(self.world.sent(), capacity=int(longest * factor)), ()
+        for tokens in (quantum, 3 * quantum + 40):
+            front = np.arange(tokens, dtype=np.uint32) + np.uint32(1 << 30)
+            sent = [replace(s, ids=np.concatenate((s.ids[:1], front, s.ids[1:]))) for s in self.world.sent()]
+            yield "preamble", [replace(r, prompt_tokens=None) for r in self.run(sent)], ()
+            longer = [replace(r, prompt_tokens=r.prompt_tokens + tokens) for r in self.run(sent)]
+            yield "framing", longer, ()
+
+    def told(self) -> Acted:
+        yield "decode_figure", self.figures(lambda _, row: row.prompt_len), ()
+        yield "doubled_figure", self.figures(lambda cached, _: 2 * cached), ()
+        yield "not_observed", self.figures(lambda *_: None), ()
+        yield "not_observed", self.figures(lambda cached, _: cached or None), ()
+        yield "not_observed", self.figures(lambda cached, row: cached if row.dp_rank % 2 else None), ()
+        good = list(enumerate(self.run(self.world.sent())))
+        thinking = [replace(r, prompt_tokens=r.prompt_tokens + 79, cached_tokens=0) for _, r in good]
+        yield "framing", thinking, ()
+        parts: tuple[tuple[str, int, dict[str, Any]], ...] = (
+            ("refused", 3, {"success": False, "error": "HTTP 503"}),
+            ("cut", 4, {"success": False, "error": "the stream was cut"}),
+            ("edited_text", 2, {"text_sha256": "other"}),
+            ("stopped_early", 2, {"output_tokens": 1}),
+        )
+        for name, each, changes in parts:
+            yield name, [replace(r, **changes) if n % each == 1 else r for n, r in good], ()
+        yield "run_cut", [r if n < self.half else None for n, r in good], ()
+        yield "doubled_rows", [r for _, r in good], tuple(range(self.half, len(self.rows)))
+
+
+def faults(world: World, flight: int) -> Acted:
+    """Yield (the name of a fault, the results of a run with it, rows that have two results)."""
+    acting = Acting(world, flight)
+    yield from acting.ordered()
+    yield from acting.seeding()
+    yield from acting.emptied()
+    yield from acting.repeated()
+    yield from acting.routed()
+    yield from acting.ruled()
+    yield from acting.told()

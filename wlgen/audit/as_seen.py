@@ -136,6 +136,7 @@ def _asked(row: Promised, seen: tuple[int, RowSeen] | None, chains: Mapping[str,
         rank=row.dp_rank,
         group=row.group,
         split=row.split.value,
+        served=result.dp_rank if result else None,
         start=result.start if result else None,
         end=result.end if result else None,
     )

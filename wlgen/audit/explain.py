@@ -234,8 +234,15 @@ def _without(row: SeenRow, aspects: set[Aspect]) -> SeenRow:
         changes |= {"success": True, "cached": row.planned}
     if aspects & {"cached", "absent"}:
         changes["cached"] = row.planned
-    plain = {"prompt": row.prompt_len, "output": row.output_len, "doubled": 1, "text": False, "late": 0.0}
-    names = {"doubled": "results", "text": "text_changed"}
+    plain = {
+        "prompt": row.prompt_len,
+        "output": row.output_len,
+        "doubled": 1,
+        "text": False,
+        "late": 0.0,
+        "rank": None,
+    }
+    names = {"doubled": "results", "text": "text_changed", "rank": "served_by"}
     changes |= {names.get(a, a): plain[a] for a in aspects if a in plain}
     return replace(row, **changes)
 

@@ -27,7 +27,7 @@ Chain: TypeAlias = tuple[tuple[object, int], ...]
 """A prompt as runs of tokens, (stream, tokens): prompts share what begins with the same runs."""
 
 Aspect: TypeAlias = Literal[
-    "cached", "prompt", "output", "absent", "failed", "missing", "doubled", "text", "late"
+    "cached", "prompt", "output", "absent", "failed", "missing", "doubled", "text", "late", "rank"
 ]
 Parameters: TypeAlias = Mapping[str, Any]
 Figure: TypeAlias = int | None  # cached tokens as they are reported; None where nothing is
@@ -38,8 +38,8 @@ class Asked:
     """One request of a run, in the order in which it reaches the server. Lengths are tokens.
 
     row: the number of the audited row, None for a request that no audited row stands for, such as a seed.
-    rank: the cache that it reaches. keeps: whether its prompt stays in the cache. start, end: seconds, None
-    where nobody kept them.
+    rank: the cache that it reaches. served: the rank that its answer names, None where it names none. keeps:
+    whether its prompt stays in the cache. start, end: seconds, None where nobody kept them.
     """
 
     row: int | None
@@ -51,6 +51,7 @@ class Asked:
     group: str
     split: str
     keeps: bool = True
+    served: int | None = None
     start: float | None = None
     end: float | None = None
 
@@ -123,6 +124,7 @@ class SeenRow:
         found: set[Aspect] = {"doubled"} if self.results > 1 else set()
         found |= {"text"} if self.text_changed else set()
         found |= {"late"} if self.late else set()
+        found |= {"rank"} if self.served_by not in (None, self.rank) else set()
         if not self.success:
             return frozenset({*found, "failed"})
         found |= {"prompt"} if self.prompt not in (None, self.prompt_len) else set()

@@ -98,8 +98,9 @@ class _OneRank:
         together.clear()
 
     def _answer(self, asked: Asked) -> Ids:
-        if self._run.capacity is None or asked.output_len == 1:
-            return _ANSWER  # an answer that no prompt repeats takes room and nothing else
+        plain = self._run.capacity is None and not self._run.rule.hybrid
+        if plain or asked.output_len == 1:  # an answer that no prompt repeats takes room and nothing else
+            return _ANSWER  # a hybrid model keeps its state behind the answer, and frees what lies before
         answer = np.full(asked.output_len, OUTPUT, dtype=np.uint32)
         answer[0] = FIRST + self._starts.setdefault(("answer", asked.row, asked.chain[-1]), len(self._starts))
         return answer

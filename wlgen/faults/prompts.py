@@ -9,6 +9,7 @@ from dataclasses import replace
 from wlgen.faults import Aspect, Fault, Parameters, Run, Says, View
 from wlgen.faults._words import FRAMINGS, OTHER_FRAMING
 
+STEPS = 8  # lengths that are tried within one quantum
 FOLLOWS: frozenset[Aspect] = frozenset({"prompt", "cached"})  # what another prompt does to a row
 
 
@@ -28,14 +29,31 @@ def _says_framing(view: View, parameters: Parameters) -> Says:
 
 
 def _preambles(view: View) -> Iterator[Parameters]:
+    """Propose a preamble in place of the prompts' first tokens; and one before them, if nobody counted them.
+
+    A row that finds 512 tokens and should find 384 has a preamble of 128 tokens in front, or of a few more:
+    hits come in whole quanta, so steps of an eighth of a quantum are tried.
+    """
     levels = Counter(row.cached for row in view.above if "prompt" not in row.deviates)
     for level, _ in levels.most_common(4):
         if level is not None and 2 * level < min(row.prompt_len for row in view.above):
             yield {"tokens": level}
+    more = [row.cached - row.planned for row in view.above if row.cached is not None]
+    if more and all(row.prompt is None for row in view.seen):
+        quantum = view.run.rule.hit_quantum
+        for step in range(0, quantum, -(-quantum // STEPS)):
+            yield {"in_front": min(more) + step}
 
 
 def _with_preamble(run: Run, parameters: Parameters) -> Run:
-    """Let every prompt begin with the same text: as many of its own tokens are alike in all."""
+    """Let every prompt begin with the same text, in front of its tokens or in place of the first of them."""
+    if "in_front" in parameters:
+        before = parameters["in_front"]
+        longer = (
+            replace(a, chain=(("preamble", before), *a.chain), prompt_len=a.prompt_len + before)
+            for a in run.asked
+        )
+        return replace(run, asked=tuple(longer))
     tokens = parameters["tokens"] + run.rule.lookahead
     asked = []
     for a in run.asked:
@@ -48,6 +66,13 @@ def _with_preamble(run: Run, parameters: Parameters) -> Run:
                 chain.append(((stream, "after"), length - taken))
         asked.append(replace(a, chain=tuple(chain)) if a.prompt_len > tokens else a)
     return replace(run, asked=tuple(asked))
+
+
+def _preamble_words(parameters: Parameters) -> str:
+    if "in_front" in parameters:
+        tokens = parameters["in_front"]
+        return f"the same {tokens} tokens or a few more stand in front of every prompt, which nobody counted"
+    return f"all prompts begin with the same {parameters['tokens']} tokens, which the set does not have"
 
 
 def _edited(view: View) -> Iterator[Parameters]:
@@ -77,7 +102,7 @@ FAULTS = (
         name="preamble",
         propose=_preambles,
         act=_with_preamble,
-        words=lambda p: f"all prompts begin with the same {p['tokens']} tokens, which the set does not have",
+        words=_preamble_words,
         remedy=lambda _: (
             "Look for a preamble that the server adds (system block, thinking), or another set's prefix"
         ),

@@ -19,14 +19,10 @@ def _turns(view: View) -> Iterator[Parameters]:
         yield from ({"in_turn_from": rank} for rank in view.ranks[:TURN])
 
 
-def _as_served(view: View) -> Iterator[Parameters]:
-    moved = [row for row in view.rows if row.served_by not in (None, row.rank)]
-    if moved:
-        yield {"served": [row.served_by for row in view.rows]}
-
-
 def _unpinned(view: View) -> Iterator[Parameters]:
-    yield from _as_served(view)
+    if any("rank" in row.deviates for row in view.rows):  # the answers say which rank it was
+        yield {"by": "answers"}
+        return
     yield from _turns(view)
     if _is_scattered(view):
         yield {"by": "load", "rows": len(view.short), "ranks": len(view.ranks)}
@@ -43,11 +39,8 @@ def _is_scattered(view: View) -> bool:
 
 def _routed(run: Run, parameters: Parameters) -> Run:
     ranks = sorted({asked.rank for asked in run.asked})
-    if "served" in parameters:
-        served = parameters["served"]
-        asked = tuple(
-            a if a.row is None or served[a.row] is None else replace(a, rank=served[a.row]) for a in run.asked
-        )
+    if parameters.get("by") == "answers":
+        asked = tuple(a if a.served is None else replace(a, rank=a.served) for a in run.asked)
         return replace(run, asked=asked)
     if "by" in parameters:
         return replace(run, reported=lambda _, cached: frozenset({0, cached}))
@@ -60,7 +53,7 @@ def _routed(run: Run, parameters: Parameters) -> Run:
 
 
 def _all_on(view: View) -> Iterator[Parameters]:
-    if len(view.ranks) > 1 and view.off:
+    if len(view.ranks) > 1 and any({"cached", "rank"} & row.deviates for row in view.rows):
         yield from ({"rank": rank, "seeds": "there"} for rank in view.ranks[:1])
         yield from ({"rank": rank} for rank in view.ranks[:16])
 
@@ -87,6 +80,16 @@ def _several_caches(run: Run, parameters: Parameters) -> Run:
     return replace(run, asked=tuple(asked))
 
 
+def _says_moved(view: View, _: Parameters) -> Says:
+    return {row.number: frozenset({"rank"}) for row in view.rows if "rank" in row.deviates}
+
+
+def _says_moved_there(view: View, parameters: Parameters) -> Says:
+    """Say of each row that it was served by the one rank; of none where an answer names another."""
+    told = {row.served_by for row in view.rows} - {None}
+    return _says_moved(view, parameters) if told <= {parameters["rank"]} else {}
+
+
 def _absent_ranks(view: View) -> Iterator[Parameters]:
     failed = {row.rank for row in view.rows if "failed" in row.deviates}
     fine = {row.rank for row in view.rows if row.success and row.results}
@@ -107,13 +110,14 @@ FAULTS = (
         name="unpinned",
         propose=_unpinned,
         act=_routed,
+        says=_says_moved,
         words=lambda p: (
             "the server chose the rank of each request itself, "
             + (
                 f"in turn from rank {p['in_turn_from']}"
                 if "in_turn_from" in p
                 else "by load"
-                if "by" in p
+                if p["by"] == "load"
                 else "as its answers say"
             )
         ),
@@ -125,6 +129,7 @@ FAULTS = (
         name="one_rank_serves_all",
         propose=_all_on,
         act=_one_rank,
+        says=_says_moved_there,
         words=lambda p: (
             f"rank {p['rank']} served every row"
             + (", the seeds and checks too: there may be one cache only" if "seeds" in p else "")

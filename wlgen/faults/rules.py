@@ -63,7 +63,12 @@ def _windows(view: View) -> Iterator[Parameters]:
 
 
 def _at_ends(view: View) -> Iterator[Parameters]:
-    return _valid(view, iter([{"retention": 0}] if view.run.rule.retention else []))
+    """Propose no state at multiples; and for a rule without a window one of a token, as a Mamba model has."""
+    rule = view.run.rule
+    found: list[dict[str, Any]] = [{"retention": 0}] if rule.retention else []
+    if not rule.hybrid:
+        found.append({"sliding_window": 1})
+    return _valid(view, iter(found))
 
 
 FAULTS = (
