@@ -284,3 +284,12 @@ def test_a_row_of_another_file_is_refused(warm_set: Workload, copy_of: Copy, tmp
     ):
         export(workload, "vllm", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_path_that_is_no_utf_8_is_refused_before_anything_is_written(warm_set, tmp_path):
+    """The run card names both folders: its text could not be written, and the export ended in a traceback."""
+    odd = tmp_path / os.fsdecode(b"\xffset")
+    with pytest.raises(WlgenError, match="expected a path in UTF-8") as refused:
+        export(warm_set, "plain", odd)
+    assert str(refused.value).isprintable()
+    assert not odd.exists()

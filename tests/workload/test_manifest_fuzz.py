@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import io
 import shutil
@@ -66,6 +67,7 @@ def ended(arguments: tuple[str, ...]) -> tuple[int, str]:
         code = int(left.code or 0)
     finally:
         sys.argv = before
+        gc.unfreeze()  # a command freezes what it holds, since its process ends; this one goes on
     for stream in (out, errors):
         stream.flush()
     return code, (out.buffer.getvalue() + errors.buffer.getvalue()).decode()

@@ -56,6 +56,7 @@ def export(
     chosen = _form(exporter, client, form)
     wanted = _wanted(workload, splits, ranks, rounds)
     out, folder = output.resolve(), workload.folder.resolve()
+    export_folder.check_text(out, folder)
     export_folder.check_apart(out, folder)
     with closing(SetReader(workload, wanted, progress)) as reader, NewFolder(output, EXPORT) as staging:
         staging.check_place()

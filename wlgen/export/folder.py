@@ -50,6 +50,17 @@ def listed(folder: Path) -> set[str] | None:
 EXPORT = FolderKind(deed="export", what="an earlier export", marker=MARKER, listed=listed)
 
 
+def check_text(*paths: Path) -> None:
+    """Raise WlgenError for a path that is no UTF-8: a run card, which names it, could not be written."""
+    for path in paths:
+        try:
+            str(path).encode()
+        except UnicodeEncodeError as failure:
+            found = "bytes that are no text"
+            remedy = "Rename it, or export from and to another place."
+            raise error(str(path), expected="a path in UTF-8", found=found, remedy=remedy) from failure
+
+
 def check_apart(out: Path, workload_folder: Path) -> None:
     """Raise WlgenError if `out` is the set's own folder, holds it or stands inside it."""
     inside = out.is_relative_to(workload_folder)
