@@ -20,7 +20,8 @@ from wlgen.plan.single_turn import SingleTurns
 from wlgen.plan.table import Column, Entry, Table, tabulate
 from wlgen.spec.arrivals import timestamps
 from wlgen.spec.model import Spec
-from wlgen.workload.splits import SPLITS, Split
+from wlgen.spec.splits import PerPrefix
+from wlgen.workload.splits import BEFORE, SPLITS, Split
 
 
 class Population:
@@ -89,11 +90,7 @@ class Population:
         if split.measured:
             return len(self.table.orders[rank])
         here = split.each_round or round_ == 0
-        return self._per_rank(split) * len(self._primed(split, rank)) if here else 0
-
-    def _per_rank(self, split: Split) -> int:
-        splits = self._spec.splits
-        return splits.check.per_rank if split is Split.CHECK else splits.seed.per_rank if splits.seed else 0
+        return self._spec.splits.per_rank(split) * len(self._primed(split, rank)) if here else 0
 
     def rows(self, split: Split, rank: int, round_: int) -> Iterator[RowPlan]:
         """Yield the rows of a split on one rank in one round, in the order of their file."""
@@ -101,8 +98,7 @@ class Population:
             for entry in self.table.entries(self.table.orders[rank]):
                 yield self._formal(entry, round_)
         elif split.each_round or round_ == 0:
-            count = self.count(split, rank, round_)
-            yield from self._seeds(rank, count) if split.primes else self._checks(rank, count, round_)
+            yield from self._seeds(split, rank) if split.primes else self._like_formal(split, rank, round_)
 
     def _is_zero(self, task: int) -> bool:
         return self.classes[task].bound.max_tokens is not None
@@ -131,14 +127,13 @@ class Population:
     @cached_property
     def numbering(self) -> Numbering:
         """The numbering of streams, which follows from the spec's shape and not from how many rows it has."""
-        ranks, classes = self._spec.dp_ranks, len(self.classes)
+        ranks, classes, per_rank = self._spec.dp_ranks, len(self.classes), self._spec.splits.per_rank
         sizes = {"all": 1, "rank": ranks}
         counts = [sizes.get(level.shared_by, level.groups or 1) for of in self.classes for level in of.levels]
         return Numbering(
             rounds=self._spec.rounds,
             branches=max(counts, default=0) * classes,
-            seeds=self._per_rank(Split.SEED) * classes * ranks,
-            checks=self._per_rank(Split.CHECK) * classes * ranks,
+            counts={split: per_rank(split) * classes * ranks for split in BEFORE},
             dense=self._dense,
         )
 
@@ -151,7 +146,7 @@ class Population:
         return Population(self._spec, self.classes, self._frame, dense=True)
 
     def _primed(self, split: Split, rank: int) -> list[Primed]:
-        """Return the prefixes that a rank's seeds prime, or its checks prove."""
+        """Return the prefixes that a rank's seeds prime, or of which it has checks."""
         held = self._primed_of
         if (split, rank) not in held:
             find = seeded if split.primes else proved
@@ -235,60 +230,70 @@ class Population:
                 found[entry.n] = plain.send(row), recorded.send(row, session.assistant_len if session else 0)
         return [found[n] for n in range(len(found))]
 
-    def _checks(self, rank: int, count: int, round_: int) -> Iterator[RowPlan]:
+    def _like_formal(self, split: Split, rank: int, round_: int) -> Iterator[RowPlan]:
         """Yield a rank's checks. Each has the shape of its prefix's deepest formal row, and its own text."""
-        table, primed_all = self.table, self._primed(Split.CHECK, rank)
-        coldest = self._is_first_file(Split.CHECK, rank, round_)
-        for index in range(count):
-            which, turn = divmod(index, self._per_rank(Split.CHECK))
-            path, shared_len, n = primed_all[which]
+        table = self.table
+        coldest = self._is_first_file(split, rank, round_)
+        for index, number, (path, shared_len, n), asked in self._each(split, rank, round_):
             of, body_len = self.classes[path[0]], int(table.body_len[n])
-            number = (turn * len(self.classes) + of.number) * self._spec.dp_ranks + rank
             finds_none = coldest and index == 0 and self._is_zero(of.number)
             yield self._turns.row(
                 of,
                 path,
                 shared_len,
-                split=Split.CHECK,
+                split=split,
                 rank=rank,
                 index=index,
                 round_=round_,
-                ordinal=self.numbering.check(number, round_),
+                ordinal=self.numbering.of(split, number, round_),
                 group=self._turns.group_name(path),
                 body_len=body_len,
                 cached_len=0 if finds_none else of.cached_len(body_len, shared_len),
-                output_len=self._spec.splits.check.output_len,
+                output_len=asked.output_len,
                 passage_len=int(table.output_len[n]),
             )
 
-    def _seeds(self, rank: int, count: int) -> Iterator[RowPlan]:
+    def _seeds(self, split: Split, rank: int) -> Iterator[RowPlan]:
         """Yield a rank's seeds: a prefix and just enough behind it, or prompts of their class's full length.
 
         A seed finds cached what earlier seeds have left: earlier seeds of its prefix, and prefixes above it.
         """
-        table, seed, primed_all = self.table, self._spec.splits.seed, self._primed(Split.SEED, rank)
+        table, seed = self.table, self._spec.splits.seed
         held = Predictor(self._spec.cache, self._frame)
-        for index in range(count):
-            which, turn = divmod(index, self._per_rank(Split.SEED))
-            path, shared_len, n = primed_all[which]
+        for index, number, (path, shared_len, n), asked in self._each(split, rank, 0):
             of = self.classes[path[0]]
             full = seed is not None and seed.shape == "full"
             short_len = of.seed_len(shared_len) - of.framing.tokens
-            number = (turn * len(self.classes) + of.number) * self._spec.dp_ranks + rank
             row = self._turns.row(
                 of,
                 path,
                 shared_len,
-                split=Split.SEED,
+                split=split,
                 rank=rank,
                 index=index,
                 round_=0,
-                ordinal=self.numbering.seed(number),
+                ordinal=self.numbering.of(split, number),
                 group=self._turns.group_name(table.paths[table.path[n]]),
                 body_len=int(table.body_len[n]) if full else short_len,
                 cached_len=0,
-                output_len=1,
+                output_len=asked.output_len,
                 passage_len=int(table.output_len[n]),
             )
             found = held.send(row)
             yield replace(row, cached_len=found) if found else row
+
+    def _each(self, split: Split, rank: int, round_: int) -> Iterator[tuple[int, int, Primed, PerPrefix]]:
+        """Yield (index, number, prefix, what the spec asks) of each row of a split that it counts by prefix.
+
+        index: its place in the rank's file. number: its number among such rows of all ranks and classes, as
+        `Numbering.of` takes it. With 2 seeds a rank the first prefix has the indices 0 and 1.
+        """
+        asked = self._spec.splits.of(split)
+        if asked is None:
+            return
+        primed = self._primed(split, rank)
+        for index in range(self.count(split, rank, round_)):
+            which, turn = divmod(index, asked.per_rank)
+            of = self.classes[primed[which].path[0]]
+            number = (turn * len(self.classes) + of.number) * self._spec.dp_ranks + rank
+            yield index, number, primed[which], asked

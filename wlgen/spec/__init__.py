@@ -12,4 +12,5 @@ lengths      a number, or a distribution drawn for each row
 arrivals     when each row is sent
 popularity   how often each of several groups, lengths or bins is drawn
 prefix       which rows share a prefix, and its levels
+splits       how many rows each split has
 """

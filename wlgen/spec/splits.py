@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
 from wlgen.spec.lengths import MOST_ROWS
 from wlgen.strict.model import Strict, key, refusal
 from wlgen.workload.bounds import Tokens
+from wlgen.workload.splits import Split
 
 Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 RowsOrNone = Annotated[int, Field(ge=0, le=MOST_ROWS)]
 
 
+class PerPrefix(Protocol):
+    """What the spec says of a split whose rows it counts for each prefix on each rank.
+
+    per_rank: rows of each prefix on each rank. output_len: tokens that the server generates for each.
+    """
+
+    @property
+    def per_rank(self) -> int:
+        """Rows of each prefix on each rank."""
+        ...
+
+    @property
+    def output_len(self) -> int:
+        """Tokens that the server generates for each row."""
+        ...
+
+
 class SeedSplit(Strict):
     """Seeds: the requests that load each shared prefix into each rank's cache before anything is measured."""
+
+    output_len: ClassVar[int] = 1
 
     per_rank: RowsOrNone = key("Seeds of each prefix on each rank.", unit="rows", example="1", default=1)
     shape: Literal["short", "full"] = key(
@@ -71,8 +91,22 @@ class FormalSplit(TraceFormal):
         return self.total or (self.per_rank or 0) * dp_ranks
 
 
-class Splits(Strict):
-    """The three splits of a set whose rows are drawn."""
+class _ByPrefix(Strict):
+    """What the splits say of each split that is counted for each prefix on each rank."""
+
+    def of(self, split: Split) -> PerPrefix | None:
+        """Return what a split has for each prefix on each rank; None for one left out, or of formal rows."""
+        found: PerPrefix | None = getattr(self, split, None) if split.per_prefix else None
+        return found
+
+    def per_rank(self, split: Split) -> int:
+        """Return the rows that a split has of each prefix on each rank in one round."""
+        found = self.of(split)
+        return found.per_rank if found else 0
+
+
+class Splits(_ByPrefix):
+    """The splits of a set whose rows are drawn: a key for each member of `Split`."""
 
     seed: SeedSplit | None = key(
         "Seeds. Left out, a warm set has one for each prefix on each rank, and other sets have none.",
@@ -83,7 +117,7 @@ class Splits(Strict):
     formal: FormalSplit = key("Formal rows.", example="{total: 640}")
 
 
-class TraceSplits(Strict):
+class TraceSplits(_ByPrefix):
     """The splits of a trace: formal rows alone."""
 
     seed: ClassVar[None] = None
