@@ -79,6 +79,14 @@ def crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
     return _crowded_rows(plan, lexicon)
 
 
+def surely_crowded(plan: Plan, lexicon: Lexicon) -> bool:
+    """Return whether more formal rows begin at one point than there are leads, so that no numbering helps."""
+    _, most = plan.source.ordinals()
+    places = (True, False) if plan.source.chained else (True,)
+    alone = plan.spec.trace is None and plan.spec.requests[0].session is None
+    return alone and not any(lexicon.leads(at_start=at_start).suffice(0, most) for at_start in places)
+
+
 def _crowded_rows(plan: Plan, lexicon: Lexicon) -> int:
     rule = plan.spec.cache
     firsts, pairs, points, crowded = Siblings(), Siblings(), Points(), 0

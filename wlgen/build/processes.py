@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from wlgen.build.ready import Blueprint, blueprint
+from wlgen.build.ready import Blueprint, Crowding, blueprint
 from wlgen.build.shares import Share, Tell
 from wlgen.errors import WlgenError, error
 from wlgen.plan.predict import gate
@@ -51,7 +51,7 @@ class Jobs:
             with _uninterrupted():
                 for share in self._shares:
                     here, there = context.Pipe()
-                    work = (there, self._ready.spec, self._ready.content_sha256, share)
+                    work = (there, self._ready.spec, self._ready.crowding, self._ready.content_sha256, share)
                     process = context.Process(target=_work, args=work, daemon=True)
                     process.start()
                     there.close()
@@ -131,11 +131,11 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(line: Connection, spec: Spec, content_sha256: str | None, share: Share) -> None:
+def _work(line: Connection, spec: Spec, crowding: Crowding, content_sha256: str | None, share: Share) -> None:
     """Do a share in this process, and send its result or its failure."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        line.send(_done(line, spec, content_sha256, share))
+        line.send(_done(line, blueprint(spec, crowding=crowding), content_sha256, share))
     except (BrokenPipeError, EOFError):
         return  # the parent has ended
     except WlgenError as failure:
@@ -145,12 +145,11 @@ def _work(line: Connection, spec: Spec, content_sha256: str | None, share: Share
         line.send(failure)
 
 
-def _done(line: Connection, spec: Spec, content_sha256: str | None, share: Share) -> list[FileProof]:
-    """Load the spec, gate the share, wait for the names of the rows to encode whole, and write."""
-    ready = blueprint(spec)
+def _done(line: Connection, ready: Blueprint, content_sha256: str | None, share: Share) -> list[FileProof]:
+    """Gate the share, wait for the names of the rows to encode whole, and write."""
     if ready.content_sha256 != content_sha256:
         raise error(
-            spec.place,
+            ready.spec.place,
             expected="texts that stay as they are during a build",
             found="a change",
             remedy="Build again.",
