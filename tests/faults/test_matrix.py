@@ -27,6 +27,7 @@ LEVELS = {"levels": [{"shared_by": "all", "tokens": 128}, {"shared_by": "group",
 SESSION = {"turns": 3, "user_len": 100, "assistant_len": 24}
 SETS: dict[str, dict[str, Any]] = {
     "one prefix": {},
+    "a prefix a rank": {"prefix": {"shared_by": "rank"}},
     "groups": {"prefix": {"shared_by": "group", "groups": 3}},
     "levels": {"prefix": LEVELS},
     "zero": {"cached": {"max_tokens": 14}},

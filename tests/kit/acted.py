@@ -217,7 +217,12 @@ class Acting:
                 if row.split in PRIMING:
                     longest = max(r.prompt_len for r in self.rows if r.group == row.group)
                     s.ids = self.world.ids(row, longest)
-            yield "full_length_seed", self.run(sent), ()
+            unchecked = [
+                s
+                for s, row in zip(sent, self.every, strict=True)
+                if s.row is not None or row.split in PRIMING
+            ]
+            yield "full_length_seed", self.run(unchecked), ()
 
     def emptied(self) -> Acted:
         def flushed() -> list[Sent]:

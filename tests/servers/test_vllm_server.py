@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import socket
 import subprocess
 import time
@@ -28,9 +29,13 @@ from wlgen.cli import app
 from wlgen.errors import WlgenError
 from wlgen.server.preparation import Outcome, Wanted
 from wlgen.server.prepare import PrimedServer, prepare_set
+from wlgen.server.scrape import COUNTERS_BEFORE
 from wlgen.workload.opened import Workload, open_workload
+from wlgen.workload.rows import Row
 
 VLLM = os.environ.get("WLGEN_VLLM", "")
+CLIENTS = os.environ.get("WLGEN_CLIENTS", "")
+BENCH = f"{CLIENTS}/vllm" if Path(CLIENTS, "vllm").is_dir() and CLIENTS else ""
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not VLLM, reason="WLGEN_VLLM names no folder that setup_vllm.sh made"),
@@ -141,20 +146,26 @@ def prepared(workload: Workload, url: str) -> Outcome:
     return asyncio.run(prepare_set(workload, PrimedServer(url=url), Wanted(ranks=ranks)))
 
 
+def sent(row: Row, url: str) -> dict[str, Any]:
+    """Send a row as a small client does, and return the server's usage."""
+    body = {
+        "model": "tiny",
+        "messages": [m._asdict() for m in row.messages],
+        "max_tokens": row.output_len,
+        "ignore_eos": True,
+    }
+    pin = {"X-data-parallel-rank": str(row.dp_rank)}
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body, headers=pin, timeout=60)
+    usage: dict[str, Any] = answer.json()["usage"]
+    return usage
+
+
 def audited(workload: Workload, url: str) -> dict[str, Any]:
     """Send the formal rows as a small client does, and audit what the server said of them."""
     results = workload.folder.parent / f"{workload.manifest.name}.results.jsonl"
     with results.open("wb") as lines:
         for row in workload.rows(("formal",)):
-            body = {
-                "model": "tiny",
-                "messages": [m._asdict() for m in row.messages],
-                "max_tokens": row.output_len,
-                "ignore_eos": True,
-            }
-            pin = {"X-data-parallel-rank": str(row.dp_rank)}
-            answer = httpx.post(f"{url}/v1/chat/completions", json=body, headers=pin, timeout=60)
-            lines.write(orjson.dumps({"id": row.id, "usage": answer.json()["usage"]}) + b"\n")
+            lines.write(orjson.dumps({"id": row.id, "usage": sent(row, url)}) + b"\n")
     done = CliRunner().invoke(app, ["audit", str(workload.folder), str(results), "--json"])
     return orjson.loads(done.output) | {"exit": done.exit_code}
 
@@ -193,7 +204,7 @@ def test_a_sliding_window_misses_after_a_full_length_seed_and_not_after_ours(tmp
     with serving(folder, "--block-size", "64", "--enable-prompt-tokens-details") as url:
         outcome = prepared(full, url)
         assert [f.got for f in outcome.findings] == [0]
-        assert "shape: short" in outcome.diagnosis[0].evidence
+        assert "full_length_seed" in " ".join([outcome.diagnosis[0].cause, *outcome.diagnosis[0].rivals])
         assert prepared(ours, url).prepared
         answer = audited(ours, url)
         assert (answer["exit"], answer["findings"]) == (0, [])
@@ -210,3 +221,60 @@ def test_a_server_that_does_not_report_cached_tokens_is_refused_with_the_flag(tm
         pytest.raises(WlgenError, match="--enable-prompt-tokens-details"),
     ):
         prepared(workload, url)
+
+
+@pytest.mark.skipif(not BENCH, reason="WLGEN_CLIENTS names no folder that tests/clients/set_up.sh made")
+def test_a_bench_run_that_keeps_no_figure_is_proved_by_two_scrapes(tmp_path):
+    """`vllm bench serve` by its run card, from preparation to audit; then a flush, and one rank unseeded."""
+    folder = model(tmp_path / "model", DENSE)
+    workload = built(tmp_path, "blind", folder, "page_size: 128", ranks=2)
+    before = workload.folder / COUNTERS_BEFORE
+    options = ("--block-size", "128", "--data-parallel-size", "2", "--enable-prompt-tokens-details")
+    with serving(folder, *options) as url:
+        assert prepared(workload, url).prepared
+        results = benched(workload, url)
+        proved = audit_of(workload, results, "--counters", before, scraped(url, tmp_path / "after.json"))
+        assert (proved["exit"], proved["verdict"]) == (0, "KEPT")
+        assert proved["states"] == {"proved by ceiling": 8}
+        blind = audit_of(workload, results)
+        assert (blind["exit"], blind["verdict"]) == (1, "NOT PROVED")
+        httpx.post(f"{url}/reset_prefix_cache", timeout=60)
+        for row in workload.rows(("seed",), (0,)):
+            sent(row, url)
+        emptied = scraped(url, tmp_path / "emptied.json")
+        results = benched(workload, url)
+        short = audit_of(workload, results, "--counters", emptied, scraped(url, tmp_path / "later.json"))
+    assert (short["exit"], short["verdict"]) == (1, "NOT KEPT")
+    (finding,) = [f for f in short["findings"] if f["promise"] == "cached_sum"]
+    assert finding["id"] == "blind rank 1"
+    assert "at least 1 row" in finding["got"]
+
+
+def benched(workload: Workload, url: str) -> list[Path]:
+    """Send each rank's formal rows with `vllm bench serve`, by its run card, and return its result files."""
+    out = workload.folder.parent / f"bench-{time.monotonic_ns()}"
+    options = ["--to", "vllm", "--split", "formal", "--output", str(out)]
+    done = CliRunner().invoke(app, ["export", str(workload.folder), *options])
+    assert done.exit_code == 0, done.output
+    blocks = re.findall(r"```bash\n(.*?)```", (out / "RUN.md").read_text(), re.DOTALL)
+    script = "\n".join(block for block in blocks if "wlgen " not in block)
+    script = re.sub(r"URL=\S+", f"URL={url}", script).replace("MODEL=NAME", "MODEL=tiny")
+    environment = os.environ | {"PATH": f"{BENCH}/bin:{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"}
+    ran = subprocess.run(
+        ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
+    found = sorted(out.rglob("formal-rank-*.json"))
+    assert len(found) == 2, ran.stdout[-2000:] + ran.stderr[-2000:]
+    return found
+
+
+def scraped(url: str, path: Path) -> Path:
+    done = CliRunner().invoke(app, ["counters", "--url", url, "-o", str(path)])
+    assert done.exit_code == 0, done.output
+    return path
+
+
+def audit_of(workload: Workload, results: list[Path], *options: object) -> dict[str, Any]:
+    arguments = [str(each) for each in (workload.folder, *results, "--client", "vllm", *options, "--json")]
+    done = CliRunner().invoke(app, ["audit", *arguments])
+    return orjson.loads(done.stdout) | {"exit": done.exit_code}

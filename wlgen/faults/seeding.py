@@ -44,7 +44,9 @@ def _with_long_seeds(run: Run, _: Parameters) -> Run:
     for asked in run.asked:
         if asked.split not in PRIMING:
             longest[asked.group] = max(longest.get(asked.group, 0), asked.prompt_len)
-    return replace(run, asked=tuple(_longer(a, longest.get(a.group, 0)) for a in run.asked))
+    # A check after such a seed would have fallen short itself, and left what the rows need: none was sent.
+    unchecked = (a for a in run.asked if a.row is not None or a.split in PRIMING)
+    return replace(run, asked=tuple(_longer(a, longest.get(a.group, 0)) for a in unchecked))
 
 
 def _longer(asked: Asked, length: int) -> Asked:
