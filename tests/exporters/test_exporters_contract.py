@@ -137,7 +137,6 @@ def test_the_run_card_has_every_split_and_an_audit_that_can_be_run(client: str, 
     )
     assert list(card.commands) == list(SPLITS)
     assert card.source
-    assert "URL=" in card.setup
     assert card.off.strip().startswith("- ")
     reader = card.audit.rpartition("--client ")[2]
     assert not card.audit or reader in registry.names(readers)

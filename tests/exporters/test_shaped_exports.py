@@ -42,9 +42,9 @@ def test_each_round_is_a_part_of_its_own(shaped_set: Workload, tmp_path: Path, c
     card = (tmp_path / "out/RUN.md").read_text()
     parts = re.findall(r"^\| ([a-z0-9-]+) \| \d", card, re.MULTILINE)
     assert parts == ["seed", "check", "formal", "check-round-1", "formal-round-1"]
-    places = [card.index(part) for part in ("### seed", "### check", "## 4. ", "### Round 1", "## 5. ")]
+    places = [card.index(part) for part in ("### seed", "### check", "## 5. ", "### Round 1", "## 6. ")]
     assert places == sorted(places)
-    audits = re.findall(r'^wlgen audit "\$SET" results/(\S+) .*?( --round \d)?$', card, re.MULTILINE)
+    audits = re.findall(r'^wlgen audit "\$SET" \$RUN/(\S+) .*?( --round \d)?(?: \\\\)?$', card, re.MULTILINE)
     assert [round_ for _, round_ in audits] == (["", " --round 1"] if audits else [])
     assert not audits or ("round-1" not in audits[0][0] and "formal-round-1" in audits[1][0])
     if client in READERS:
@@ -104,7 +104,7 @@ def test_times_are_switched_on_where_there_are_any(shaped_set: Workload, warm_se
         export(workload, "aiperf", tmp_path / "aip")
         assert f"use_timestamp={there}" in (tmp_path / "ais/formal.py").read_text()
         assert "use_timestamp=False" in (tmp_path / "ais/check.py").read_text()
-        command = (tmp_path / "aip/RUN.md").read_text().partition("## 4.")[2].partition("```\n")[0]
+        command = (tmp_path / "aip/RUN.md").read_text().partition("## 5.")[2].partition("```\n")[0]
         assert ("--fixed-schedule" in command) is there
         assert ("--concurrency" in command) is not there
 

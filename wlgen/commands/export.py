@@ -21,6 +21,13 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         str | None, typer.Option(help="How prompts are carried: text or ids, for most clients.")
     ] = None,
     model: Annotated[str, typer.Option(help="The server's model name, for bodies that hold one.")] = "",
+    pair: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WAY",
+            help="The servers are a prefill/decode pair behind this router; `route` is wlgen's own.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -41,6 +48,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
             ranks=rank or (),
             rounds=of_round or (),
             model=model,
+            pair=pair,
             progress=progress,
         )
     if as_json:

@@ -17,6 +17,8 @@ from wlgen import registry
 from wlgen.cache.rule import CacheRule, PrefixCache, RuleNumbers
 from wlgen.engines._engine import Counters as Counters
 from wlgen.engines._engine import Engine as Engine
+from wlgen.engines._engine import Launch as Launch
+from wlgen.engines._engine import PairWay as PairWay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -32,6 +32,43 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PairWay:
+    """One way from a client to the servers of a prefill/decode pair, and what becomes of a pin on it.
+
+    name: what `wlgen export --pair` takes. about: what stands on this way, in a few words.
+    pin_fields: the body's keys that pin a request to a prefill rank; empty if no client can pin on this way.
+    routes: the routes on which the way keeps these keys. takes_ids: whether /v1/completions takes token ids.
+    binds_decode: whether the pin binds the decode rank, too: 16 prefill ranks then need 16 decode ranks.
+    start: the shell line that starts it, with $PREFILL and $DECODE for its servers; "" if wlgen knows none.
+    source: where these facts were run or read.
+    """
+
+    name: str
+    about: str
+    pin_fields: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+    takes_ids: bool = True
+    binds_decode: bool = False
+    start: str = ""
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What the shell lines that start a server of this engine depend on.
+
+    ranks: its data-parallel ranks. page_size: tokens of a page. context_len: tokens that the longest request
+    needs, its prompt with framing and its output. role: "prefill" or "decode" in a pair, "" for a plain
+    server.
+    """
+
+    ranks: int
+    page_size: int
+    context_len: int
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """The facts of one engine. Quantities are tokens; a page is a path of its HTTP server.
 
@@ -63,6 +100,9 @@ class Engine:
     meanwhile: they count each request that begins, or each that ends, aborted ones included.
     prefill_pin_field: the body's second key, for the rank on the prefill side of a pair; None if wlgen knows
     no pair of this engine.
+    pairs: the known ways to the servers of its prefill/decode pairs; the first one that pins is wlgen's
+    advice. port: the port that its server listens on by default.
+    launch: the shell line that starts a server so that a set can be checked on it.
     rehearsed_as: the file in rehearse/dialects/ that answers requests as this engine does.
     """
 
@@ -89,6 +129,9 @@ class Engine:
     read_computed: Callable[[bytes], list[int] | None] = field(default=lambda _page: None)
     idle_proofs: tuple[tuple[str, ...], ...] = ()
     prefill_pin_field: str | None = None
+    pairs: tuple[PairWay, ...] = ()
+    port: int
+    launch: Callable[[Launch], str]
     rehearsed_as: str
 
     def pinned(self, dp_rank: int | None) -> tuple[dict[str, Any], dict[str, str]]:

@@ -9,11 +9,15 @@ from typing import Any
 from wlgen.cache.radix import RadixCache
 from wlgen.cache.radix_window import WindowRadixCache
 from wlgen.cache.rule import CacheRule, PrefixCache, RuleNumbers
-from wlgen.engines._engine import Counters, Engine
+from wlgen.engines._engine import Counters, Engine, Launch, PairWay
 from wlgen.engines._json import fields_of
 from wlgen.witnesses import TIERS
 
-_PIN = "routed_dp_rank"  # data_parallel_rank is its deprecated alias
+_PIN = "routed_dp_rank"  # data_parallel_rank is its name before pull request 19268, and an alias since
+_PREFILL_PIN = "disagg_prefill_dp_rank"  # with routed_dp_rank since pull request 19268
+_EVERY_ROUTE = ("/v1/chat/completions", "/v1/completions", "/generate")
+_SPARE = 8  # tokens of the context that SGLang keeps from a request: it ends one that would come within two
+_BOOTSTRAP = 8998  # the default of --disaggregation-bootstrap-port
 
 
 def _rule(numbers: RuleNumbers) -> CacheRule:
@@ -61,6 +65,61 @@ def _read_computed(page: bytes) -> list[int] | None:
     computed = [count for count in found if type(count) is int]
     return computed if computed and len(computed) == len(rows) else None
 
+
+def _launch(of: Launch) -> str:
+    """Return the line that starts a server.
+
+    Each server of a pair counts for itself, so --enable-metrics belongs to both sides. The decode server
+    gives the answers, so its --enable-cache-report tells the client what the prefill server found cached.
+    """
+    role = f" \\\n  --disaggregation-mode {of.role}" if of.role else ""
+    if of.role == "prefill":
+        role += f" --disaggregation-bootstrap-port {_BOOTSTRAP}"
+    if of.role == "decode":
+        role += " --port 30001"
+    sizes = f"--dp-size {of.ranks} --page-size {of.page_size} --context-length {of.context_len + _SPARE}"
+    asked = f"--enable-metrics --enable-cache-report{role}"
+    return f"python -m sglang.launch_server --model-path MODEL \\\n  {sizes} \\\n  {asked}"
+
+
+_ROUTER = (
+    "python -m sglang_router.launch_router --pd-disaggregation{} --port 8080 \\\n"
+    f"  --prefill http://PREFILL_HOST:PORT {_BOOTSTRAP} --decode http://DECODE_HOST:PORT"
+)
+_PAIRS = (
+    PairWay(
+        name="route",
+        about="wlgen's own router, `wlgen route`: it pins the prefill rank alone",
+        pin_fields=(_PIN,),
+        routes=_EVERY_ROUTE,
+        start="wlgen route --port 8080 $PREFILL $DECODE",
+        source="run on a pair of 0.5.23 with two ranks a side",
+    ),
+    PairWay(
+        name="mini_lb",
+        about="SGLang's mini_lb, which passes a body on as it is",
+        pin_fields=(_PIN, _PREFILL_PIN),
+        routes=_EVERY_ROUTE,
+        binds_decode=True,
+        start=_ROUTER.format(" --mini-lb"),
+        source="run on a pair of 0.5.23 with two ranks a side",
+    ),
+    PairWay(
+        name="sglang-router",
+        about="sglang-router, which keeps the pin on /v1/completions alone, and takes no token ids there",
+        pin_fields=(_PIN, _PREFILL_PIN),
+        routes=("/v1/completions",),
+        takes_ids=False,
+        binds_decode=True,
+        start=_ROUTER.format(""),
+        source="run with sglang-router 0.3.2 on a pair of 0.5.23",
+    ),
+    PairWay(
+        name="dynamo",
+        about="Dynamo, whose own prefill router chooses the rank and tells it to the decode side",
+        source="read in ai-dynamo/dynamo, pull requests 4221 and 9936; not run",
+    ),
+)
 
 ENGINE = Engine(
     name="sglang",
@@ -114,7 +173,10 @@ ENGINE = Engine(
         ("sglang:prefill_effective_tokens_total",),
         ("sglang:num_requests_total", "sglang:num_aborted_requests_total"),
     ),
-    prefill_pin_field="disagg_prefill_dp_rank",
+    prefill_pin_field=_PREFILL_PIN,
+    pairs=_PAIRS,
+    port=30000,
+    launch=_launch,
     read_computed=_read_computed,
     rehearsed_as="sglang",
 )

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from wlgen.cache.blocks import BlockCache
 from wlgen.cache.blocks_window import WindowBlockCache
 from wlgen.cache.rule import CacheRule, PrefixCache, RuleNumbers
-from wlgen.engines._engine import Counters, Engine
+from wlgen.engines._engine import Counters, Engine, Launch, PairWay
 from wlgen.engines._json import fields_of
 
 _BLOCK_SIZE = re.compile(rb'^vllm:cache_config_info\{.*block_size="(\d+)"', re.MULTILINE)
@@ -48,6 +48,32 @@ def _flushed(status: int, content: bytes) -> bool | None:
         return None
     return not content.strip() or bool(fields_of(content).get("success", True))
 
+
+def _launch(of: Launch) -> str:
+    sizes = f"--data-parallel-size {of.ranks} --block-size {of.page_size} --max-model-len {of.context_len}"
+    asked = "--enable-prefix-caching --enable-prompt-tokens-details"
+    return f"VLLM_SERVER_DEV_MODE=1 vllm serve MODEL \\\n  {sizes} \\\n  {asked}"
+
+
+# A pin is a header here, and these proxies write the headers of both requests themselves.
+_PAIRS = (
+    PairWay(
+        name="toy_proxy_server",
+        about="the proxy of vLLM's NIXL tests: it sends Authorization and X-Request-Id, and no other header",
+        source="read in vllm-project/vllm, tests/v1/kv_connector/nixl_integration; not run",
+    ),
+    PairWay(
+        name="mooncake",
+        about="the MooncakeConnector's documented way, which is the same toy_proxy_server",
+        source="read in kvcache-ai/Mooncake, mooncake-wheel/mooncake/README.md; not run",
+    ),
+    PairWay(
+        name="vllm-ascend",
+        about="vllm-ascend's load_balance_proxy_server_example: no header of the client goes on, a failed "
+        "request is sent up to three times, and usage carries the prefill server's cached tokens",
+        source="read in vllm-project/vllm-ascend, examples/disaggregated_prefill_v1; not run",
+    ),
+)
 
 ENGINE = Engine(
     name="vllm",
@@ -93,5 +119,8 @@ ENGINE = Engine(
         zero=("aborted",),
         sums={"cached_tokens": ("cached_device", "cached_external")},  # before 0.12 or so
     ),
+    pairs=_PAIRS,
+    port=8000,
+    launch=_launch,
     rehearsed_as="vllm",
 )

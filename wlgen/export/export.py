@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from wlgen import exporters, registry
+from wlgen.engines import PairWay, engine
 from wlgen.errors import error
 from wlgen.export import folder as export_folder
 from wlgen.export.folder import EXPORT
@@ -43,17 +44,20 @@ def export(
     ranks: Sequence[int] = (),
     rounds: Sequence[int] = (),
     model: str = "",
+    pair: str | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Exported:
     """Write the files and the run card of a client into `output`, in place of an earlier export there.
 
     form: None: the exporter's first. splits, ranks, rounds: empty: all that the set has. model: the server's
-    model name, for clients that send whole bodies. progress: called with the rows read and all rows.
+    model name, for clients that send whole bodies. pair: the way to a prefill/decode pair, a name of the
+    engine's `pairs`; None for one server. progress: called with the rows read and all rows.
     WlgenError, with nothing left behind: an unknown client or form, rows that the client cannot carry, a file
     of the set without the manifest's hash, a place that is not free or not writable.
     """
     exporter = cast("Exporter", registry.load(exporters, client, place="--to"))
     chosen = _form(exporter, client, form)
+    way = _way(workload, chosen, pair) if pair else None
     wanted = _wanted(workload, splits, ranks, rounds)
     out, folder = output.resolve(), workload.folder.resolve()
     export_folder.check_text(out, folder)
@@ -61,7 +65,7 @@ def export(
     with closing(SetReader(workload, wanted, progress)) as reader, NewFolder(output, EXPORT) as staging:
         staging.check_place()
         stage = staging.new
-        target = _target(workload, chosen, out, model)
+        target = _target(workload, chosen, out, model, way)
         by_time = exporter.TAKES_TIMES and target.has_times
         apart = target.apart(exporter.ONE_FILE_A)
         prompts = reader.prompts(apart=apart, by_time=by_time, ids=chosen.ids)
@@ -77,6 +81,7 @@ def export(
             "spec_sha256": workload.manifest.spec_sha256,
             "client": client,
             "form": chosen.name,
+            **({"pair": way.name} if way else {}),
             "splits": list(dict.fromkeys(f.split for f in wanted)),
             "ranks": sorted({f.rank for f in wanted}),
             "rounds": sorted({f.round for f in wanted}),
@@ -96,6 +101,31 @@ def _form(exporter: Exporter, client: str, name: str | None) -> Form:
         remedy = registry.nearest(name, list(known))
         raise error("--form", expected=expected, found=repr(name), remedy=remedy)
     return known[name]
+
+
+def _way(workload: Workload, form: Form, name: str) -> PairWay:
+    """Return the way of this name; WlgenError where no pin reaches a prefill rank on it."""
+    of = engine(workload.manifest.cache.engine)
+    known = {way.name: way for way in of.pairs}
+    pinning = [way for way in of.pairs if way.pin_fields]
+    if name not in known or not pinning:
+        told = "; ".join(f"{way.name}: {way.about} ({way.source})" for way in of.pairs)
+        expected = f"a way on which a pin reaches a prefill rank of {of.title}: {_names(pinning)}"
+        raise error("--pair", expected=expected, found=repr(name), remedy=f"Known of {of.title}: {told}.")
+    way = known[name]
+    chat = workload.manifest.encoding.get("chat", True) and not form.completes
+    route = "/v1/chat/completions" if chat else "/v1/completions"
+    remedy = f"Use --pair {pinning[0].name}: {pinning[0].about}."
+    if route not in way.routes:
+        raise error("--pair", expected=f"a way that keeps a pin on {route}", found=way.about, remedy=remedy)
+    if form.ids and not chat and not way.takes_ids:
+        expected = "a way that takes token ids, or --form text"
+        raise error("--pair", expected=expected, found=way.about, remedy=remedy)
+    return way
+
+
+def _names(ways: Sequence[PairWay]) -> str:
+    return ", ".join(way.name for way in ways) or "none is known"
 
 
 def _wanted(
@@ -131,12 +161,17 @@ def _wanted(
     return wanted
 
 
-def _target(workload: Workload, form: Form, out: Path, model: str) -> Target:
+def _target(workload: Workload, form: Form, out: Path, model: str, pair: PairWay | None) -> Target:
     tokenizer = b""
     if form.tokenizer:
         tokenizer = _tokenizer(workload)
     return Target(
-        manifest=workload.manifest, form=form.name, folder=out.as_posix(), model=model, tokenizer=tokenizer
+        manifest=workload.manifest,
+        form=form.name,
+        folder=out.as_posix(),
+        model=model,
+        tokenizer=tokenizer,
+        pair=pair,
     )
 
 

@@ -96,9 +96,21 @@ class _Tally:
     output_lens: set[int] = field(default_factory=set)
     least_cached: int = sys.maxsize
     most_cached: int = 0
+    request_len: int = 0
+    shared: dict[str, int] = field(default_factory=dict)
+    most_own: int = 0
+    all_own: int = 0
+    behind: int | None = None
 
-    def add(self, prompt: Prompt) -> None:
+    def add(self, prompt: Prompt, behind: int | None) -> None:
+        """Count a row; behind: how many rows earlier the file has the row that it continues."""
         self.rows += 1
+        own = prompt.prompt_len - prompt.cached_len + prompt.output_len
+        self.request_len = max(self.request_len, prompt.prompt_len + prompt.output_len)
+        self.shared[prompt.group] = max(prompt.shared_len, self.shared.get(prompt.group, 0))
+        self.most_own, self.all_own = max(self.most_own, own), self.all_own + own
+        if behind is not None:
+            self.behind = min(behind, self.behind or behind)
         self.output_lens.add(prompt.output_len)
         self.least_cached = min(self.least_cached, prompt.cached_len)
         self.most_cached = max(self.most_cached, prompt.cached_len)
@@ -138,8 +150,15 @@ class SetReader:
             ordered = chain.from_iterable(sources) if apart else in_turn(sources)
             if by_time and not apart and part[0].measured:
                 ordered = heapq.merge(*sources, key=lambda prompt: prompt.timestamp_ms or 0)
+            turns: dict[str, int] = {}  # a conversation -> the place of its latest turn in the file
+            place = 0
             for prompt in ordered:
-                self._tallies[prompt.split, prompt.round, prompt.dp_rank].add(prompt)
+                tally = self._tallies[prompt.split, prompt.round, prompt.dp_rank]
+                place = tally.rows if apart else place + 1
+                before = None if prompt.session is None else turns.get(prompt.session)
+                tally.add(prompt, None if before is None else place - before)
+                if prompt.session is not None:
+                    turns[prompt.session] = place
                 self._done += 1
                 self._progress(self._done, self._total)
                 yield replace(prompt, ids=ids_of(prompt)) if ids_of else prompt
@@ -156,6 +175,10 @@ class SetReader:
                 rows=tally.rows,
                 output_lens=tuple(sorted(tally.output_lens)),
                 cached_lens=(tally.least_cached, tally.most_cached),
+                request_len=tally.request_len,
+                shared_len=sum(tally.shared.values()),
+                own_lens=(tally.most_own, tally.all_own),
+                behind=tally.behind,
             )
             for (split, round_, rank), tally in self._tallies.items()
             if tally.rows

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 import orjson
 
 from wlgen.encodings import Message
-from wlgen.engines import engine
+from wlgen.engines import PairWay, engine
 from wlgen.workload.manifest import Manifest
 from wlgen.workload.rows import Row
 from wlgen.workload.splits import Split
@@ -101,12 +101,14 @@ class Form:
 
     name: what `--form` takes. about: what the files hold, for help and errors.
     ids: the prompts come with their ids. tokenizer: the files include a tokenizer folder.
+    completes: the prompts go to /v1/completions even where the set is a chat, as ids do for most clients.
     """
 
     name: str
     about: str
     ids: bool = False
     tokenizer: bool = False
+    completes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,8 @@ class Target:
 
     form: a name of the exporter's FORMS. folder: where the files will stand, absolute, forward slashes.
     model: the server's model name for whole request bodies; "" leaves it out. tokenizer: tokenizer.json,
-    b"" unless the form asks for it.
+    b"" unless the form asks for it. pair: the way to the servers of a prefill/decode pair; None for one
+    server.
     """
 
     manifest: Manifest
@@ -123,6 +126,7 @@ class Target:
     folder: str
     model: str = ""
     tokenizer: bytes = b""
+    pair: PairWay | None = None
 
     @property
     def has_times(self) -> bool:
@@ -131,9 +135,26 @@ class Target:
         return bool(spec.get("arrivals")) or "trace" in spec["requests"]
 
     @property
+    def builds_up(self) -> bool:
+        """Whether rows find what earlier formal rows left: conversations, traces, classes that begin cold."""
+        classes = self.manifest.classes
+        return any({"session", "trace"} & of.keys() or (of.get("cached") or {}).get("cold") for of in classes)
+
+    @property
+    def pin_fields(self) -> tuple[str, ...]:
+        """The keys of a body that hold the row's rank; none if the engine takes the rank in a header alone.
+
+        SGLang takes ("routed_dp_rank",), and on a pair behind mini_lb "disagg_prefill_dp_rank" beside it.
+        """
+        if self.pair:
+            return self.pair.pin_fields
+        field = engine(self.manifest.cache.engine).pin_field
+        return () if field is None else (field,)
+
+    @property
     def pins_in_body(self) -> bool:
         """Whether the set's engine takes the rank in the body: SGLang does, vLLM only in a header."""
-        return engine(self.manifest.cache.engine).pin_field is not None
+        return bool(self.pin_fields)
 
     @property
     def is_chat(self) -> bool:
@@ -153,9 +174,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Portion:
-    """What was exported of one split, round and rank.
+    """What was exported of one split, round and rank. All lengths are in tokens.
 
-    output_lens: the distinct ones, ascending. cached_lens: the least and the most. All in tokens.
+    output_lens: the distinct ones, ascending. cached_lens: the least and the most. request_len: of the
+    longest request, its prompt with framing and its output. shared_len: of all prefixes that the rows share,
+    each once. own_lens: the most that one row adds to its cached tokens, output included, and the sum of all
+    rows. behind: of a row that continues another one, how many rows after it the file has it, at the least;
+    None where no row continues another one. Two conversations that take turns have 2.
     """
 
     split: Split
@@ -164,6 +189,10 @@ class Portion:
     rows: int
     output_lens: tuple[int, ...]
     cached_lens: tuple[int, int]
+    request_len: int = 0
+    shared_len: int = 0
+    own_lens: tuple[int, int] = (0, 0)
+    behind: int | None = None
 
     @property
     def part(self) -> str:
@@ -175,17 +204,23 @@ class Portion:
 class RunCard:
     """How a person runs the files: shell, and Markdown whose lines start with "- ".
 
-    source: the client and version these facts are of. setup: the client's environment and the variables of
-    the commands. commands: part -> exact shell lines. audit: what `wlgen audit` is given after the set, with
-    PART for the part, "" where nothing can be audited. off: each known trap and what switches it off. limits:
-    what this client cannot do.
+    source: the client and version these facts are of. checked: whether tests/clients and tests/servers ran
+    this version by its card. install: what `pip install` is given, in an environment for this client alone;
+    "" if there is nothing to install. setup: variables of the commands, beside those that every card sets.
+    commands: part -> exact shell lines. audit: what `wlgen audit` is given after the set, with PART for the
+    part, "" where nothing can be audited. off: each known trap and what switches it off.
+    blind: what the client does not report, in a sentence or two, and what tells it instead; "" if it reports
+    all that an audit asks. limits: what this client cannot do.
     """
 
     source: str
+    checked: bool = False
+    install: str = ""
     setup: str
     commands: Mapping[str, str]
     audit: str
     off: str
+    blind: str = ""
     limits: str = ""
 
 

@@ -81,7 +81,12 @@ def extras(target: Target, *, by_ids: bool = False) -> dict[str, Any]:
 
 def rank(prompt: Prompt, target: Target) -> dict[str, Any]:
     """Return what pins the row in a body: {"routed_dp_rank": r} for SGLang, {} for vLLM."""
-    return {"routed_dp_rank": prompt.dp_rank} if target.pins_in_body else {}
+    return dict.fromkeys(target.pin_fields, prompt.dp_rank)
+
+
+def rank_in_shell(target: Target) -> str:
+    """Return what pins a run, as JSON in which the shell fills in the rank: ',"routed_dp_rank":$r'."""
+    return "".join(f',"{name}":$r' for name in target.pin_fields)
 
 
 def request(prompt: Prompt, target: Target) -> tuple[str, dict[str, Any]]:

@@ -8,11 +8,17 @@ from typing import Any
 
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
 from wlgen.exporters._requests import RANK_HEADER, extras, grouped, messages, one_text, rank, request
-from wlgen.exporters._run_card import commands, results
+from wlgen.exporters._run_card import RUN, commands, in_flight, results
 
 FORMS = (
     Form(name="text", about="messages, with the rank among the extra fields", tokenizer=True),
-    Form(name="ids", about="the whole payload, its prompt the ids, to completions", ids=True, tokenizer=True),
+    Form(
+        name="ids",
+        about="the whole payload, its prompt the ids, to completions",
+        ids=True,
+        tokenizer=True,
+        completes=True,
+    ),
 )
 ONE_FILE_A: FileUnit = "rank where pinned by header"
 TAKES_TIMES = True
@@ -52,16 +58,17 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
 aiperf profile --url $URL --model $MODEL --endpoint-type {endpoint} --streaming{header} \\
   --input-file {file} --custom-dataset-type mooncake_trace --dataset-sampling-strategy sequential \\
   --request-count $(wc -l < {file}) {pace} \\
-  --use-server-token-count --tokenizer "$PWD/{_tokenizer.FOLDER}" --output-artifact-dir results/{name}"""
+  --use-server-token-count --tokenizer "$PWD/{_tokenizer.FOLDER}" --output-artifact-dir {RUN}/{name}"""
 
     return RunCard(
         source="AIPerf 0.13.0",
+        checked=True,
+        install="aiperf==0.13.0",
         setup=f"""
-URL=http://127.0.0.1:8000
 MODEL=NAME                     # the served model's name
-{limit[1:]}={4 if apart else 64}""",
+{limit[1:]}={in_flight(target, portions, apart=apart)}""",
         commands=commands(portions, apart=apart, of=of),
-        audit=f"results/{results(apart=apart)}/profile_export.jsonl --client aiperf",
+        audit=f"{results(apart=apart)}/profile_export.jsonl --client aiperf",
         off="""
 - No `--warmup-request-count`: a warm-up eats rows of the set.
 - `--request-count` is the file's own number of rows: with more it wraps, and sends rows twice.

@@ -26,7 +26,7 @@ from wlgen.exporters import (
     part,
 )
 from wlgen.exporters._requests import RANK_HEADER, extras, json_line, one_text, rank
-from wlgen.exporters._run_card import commands
+from wlgen.exporters._run_card import RUN, commands, in_flight
 
 FORMS = (Form(name="text", about="JSONL, a config a split and a model class", tokenizer=True),)
 ONE_FILE_A: FileUnit = "split"
@@ -141,18 +141,19 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
 
     def of(_part: str, file: str, name: str) -> str:
         config = file.replace(".jsonl", ".py")
-        return f'ais_bench "$PWD/{config}" --mode perf --num-warmups 0 --work-dir "$PWD/results/{name}"'
+        return f'ais_bench "$PWD/{config}" --mode perf --num-warmups 0 --work-dir "$PWD/{RUN}/{name}"'
 
+    limit = in_flight(target, portions, apart=False)
     return RunCard(
         source="AISBench 3.1.20260630",
-        setup="""
-pip install ais-bench-benchmark==3.1.20260630 "pyarrow<22"  # it pins numpy < 2
-export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" HF_HUB_OFFLINE=1
-export URL=http://127.0.0.1:30000
+        checked=True,
+        install='ais-bench-benchmark==3.1.20260630 "pyarrow<22"  # it pins numpy < 2',
+        setup=f"""
+export PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}" HF_HUB_OFFLINE=1
 export MODEL=                  # empty: the server is asked
-export CONCURRENCY=64 RATE=0   # RATE: requests a second, 0 for as fast as the concurrency lets""",
+export CONCURRENCY={limit} RATE=0   # RATE: requests a second, 0 for as fast as the concurrency lets""",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
-        audit="results/PART/*/performances/wlgen --client aisbench",
+        audit=f"{RUN}/PART/*/performances/wlgen --client aisbench",
         off="""
 - `--num-warmups 0`: the default of 1 sends row 0 once more, at full length.
 - `retry=1` (it counts attempts): a cut stream that is retried reports success.

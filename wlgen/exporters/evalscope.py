@@ -8,7 +8,7 @@ from typing import Any
 
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target
 from wlgen.exporters._requests import CHAT, COMPLETIONS, RANK_HEADER, grouped, request
-from wlgen.exporters._run_card import commands, results
+from wlgen.exporters._run_card import RUN, commands, in_flight, results
 
 FORMS = (
     Form(name="text", about="line_by_line: one whole request body a line"),
@@ -50,27 +50,31 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
             setting = "RATE=4                         # requests a second"
         pace = "--dataset workload_trace --open-loop --dataset-args '{\"speed\": '$RATE'}'"
     else:
-        setting = "PER_RANK=4" if apart else "CONCURRENCY=64"
+        setting = f"{'PER_RANK' if apart else 'CONCURRENCY'}={in_flight(target, portions, apart=apart)}"
         pace = f"--dataset line_by_line --parallel ${setting.partition('=')[0]}"
 
     def of(_part: str, file: str, name: str) -> str:
         return f"""\
 evalscope perf --api openai --url $URL{route} --model $MODEL{header} --no-test-connection \\
   {pace} \\
-  --dataset-path {file} --number $(wc -l < {file}) --outputs-dir results/{name}"""
+  --dataset-path {file} --number $(wc -l < {file}) --outputs-dir {RUN}/{name}"""
 
     return RunCard(
         source="evalscope 1.14.1 perf",
+        checked=True,
+        install="'evalscope[perf]==1.14.1'",
         setup=f"""
-URL=http://127.0.0.1:8000
 MODEL=NAME                     # the served model's name
 {setting}""",
         commands=commands(portions, apart=apart, of=of),
-        audit=f"results/{results(apart=apart)}/*/*/*/benchmark_data.db --client evalscope",
+        audit=f"{results(apart=apart)}/*/*/*/benchmark_data.db --client evalscope",
         off="""
 - `--number` is the file's own number of rows: with more, rows are sent again.
 - `--no-test-connection` and no `--warmup-num`: nothing but the rows is sent.
 - Whole bodies: max_tokens, ignore_eos, temperature and the rank are each row's own.
 - A trace sends rows at their own times, or one second apart where they have none, times `speed`; it has
   headers a row, so it pins on vLLM too.""",
+        blind="""
+            The client keeps no row's cached tokens, only their running sum, in which 0 and "not reported"
+            look alike. The servers' counters of step 6 are the witness.""",
     )

@@ -9,8 +9,17 @@ from typing import Any
 import orjson
 
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
-from wlgen.exporters._requests import CHAT, COMPLETIONS, RANK_HEADER, extras, grouped, messages, one_text
-from wlgen.exporters._run_card import commands, results
+from wlgen.exporters._requests import (
+    CHAT,
+    COMPLETIONS,
+    RANK_HEADER,
+    extras,
+    grouped,
+    messages,
+    one_text,
+    rank_in_shell,
+)
+from wlgen.exporters._run_card import RUN, commands, in_flight, results
 
 FORMS = (Form(name="text", about="messages and output_tokens_count", tokenizer=True),)
 ONE_FILE_A: FileUnit = "rank"
@@ -36,7 +45,7 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     route = CHAT if target.is_chat else COMPLETIONS
     fields, headers = orjson.dumps(extras(target)).decode(), ""
     if target.pins_in_body:
-        fields = fields[:-1] + ',"routed_dp_rank":$r}'
+        fields = fields[:-1] + rank_in_shell(target) + "}"
     else:
         headers = f',"headers":{{"{RANK_HEADER}":"$r"}}'
     backend = (
@@ -50,23 +59,25 @@ guidellm run --disable-console --backend "{backend}" \\
   --profile kind=concurrent,streams=$PER_RANK --constraint kind=max_requests,count=$(wc -l < {file}) \\
   --tokenizer "kind=hf_auto,model=$PWD/{_tokenizer.FOLDER}" \\
   --data kind=json_file,path={file} --data-loader kind=pytorch,shuffle=false \\
-  --output kind=json,path=results/{name}.json"""
+  --output kind=json,path={RUN}/{name}.json"""
 
     return RunCard(
         source="guidellm 0.8.1",
-        setup="""
-URL=http://127.0.0.1:8000
+        checked=True,
+        install="guidellm==0.8.1",
+        setup=f"""
 MODEL=NAME                     # the served model's name
-PER_RANK=4                     # requests in flight, of each rank
-mkdir -p results""",
+PER_RANK={in_flight(target, portions, apart=True)}                     # requests in flight, of each rank""",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
-        audit=f"results/{results(apart=True)}.json --client guidellm",
+        audit=f"{results(apart=True)}.json --client guidellm",
         off="""
 - `kind=concurrent`, `max_requests` the file's own number of rows, `shuffle=false`: each row once, in file
   order. No warm-up: it would be rows of the set.
 - `output_tokens_count` of a row makes guidellm send ignore_eos and the exact length.
 - One text column only: guidellm joins two with a space, or makes one of them a system message.
-- The rank is the run's, in the backend's `extras`: a file a rank.""",
+- The rank is the run's, in the backend's `extras`: a file a rank.
+- All ranks run at once, each with a process of its own, which takes seconds to import: none of them knows
+  the throughput of all. The audit does, and says whether the ranks overlapped.""",
         limits="""
 - Its ids are random: the audit finds the rows by the hash of their text.""",
     )

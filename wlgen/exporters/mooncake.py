@@ -90,7 +90,7 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
 
     return RunCard(
         source="the public Mooncake traces",
-        setup="URL=http://127.0.0.1:30000     # for `wlgen prepare` alone: a trace is for simulators",
+        setup="",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
         audit="",
         off=f"""

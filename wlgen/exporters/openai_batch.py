@@ -8,11 +8,11 @@ from typing import Any
 
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target
 from wlgen.exporters._requests import grouped, request
-from wlgen.exporters._run_card import commands, results
+from wlgen.exporters._run_card import RUN, commands, results
 
 FORMS = (
     Form(name="text", about="chat bodies, or completions for a set of raw text"),
-    Form(name="ids", about="completions by token ids", ids=True),
+    Form(name="ids", about="completions by token ids", ids=True, completes=True),
 )
 ONE_FILE_A: FileUnit = "rank where pinned by header"  # a batch has no headers: a file a rank, a server each
 TAKES_TIMES = False
@@ -36,20 +36,17 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
 
     def of(_part: str, file: str, name: str) -> str:
         if not chat:
-            return f"your-batch-service {file} > results/{name}.jsonl"
+            return f"your-batch-service {file} > {RUN}/{name}.jsonl"
         return (
-            f"vllm run-batch -i {file} -o results/{name}.jsonl --model $MODEL"
+            f"vllm run-batch -i {file} -o {RUN}/{name}.jsonl --model $MODEL"
             " --enable-prefix-caching --enable-prompt-tokens-details"
         )
 
     return RunCard(
         source="the OpenAI batch format, and vLLM 0.32.0 run-batch",
-        setup="""
-URL=http://127.0.0.1:8000      # the server that `wlgen prepare` seeds, where the batch goes to one
-MODEL=NAME                     # `wlgen export --model NAME` writes it into the bodies
-mkdir -p results""",
+        setup="MODEL=NAME                     # `wlgen export --model NAME` writes it into the bodies",
         commands=commands(portions, apart=apart, of=of),
-        audit=f"results/{results(apart=apart)}.jsonl --client openai-batch",
+        audit=f"{results(apart=apart)}.jsonl --client openai-batch",
         off="""
 - `custom_id` is the row's id, so the order of the answers does not matter.
 - max_tokens, ignore_eos, temperature and (for SGLang) the rank are each row's own.""",

@@ -9,7 +9,7 @@ from typing import Any
 from wlgen.errors import error
 from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Target, _tokenizer
 from wlgen.exporters._requests import RANK_HEADER, extras, grouped, messages, rank
-from wlgen.exporters._run_card import commands, results
+from wlgen.exporters._run_card import RUN, commands, in_flight, results
 
 FORMS = (
     Form(name="text", about="messages, rendered by the server", tokenizer=True),
@@ -50,6 +50,7 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
     """Return the card: one run a split, or a run a rank where the rank goes in a header."""
     apart = target.apart(ONE_FILE_A)
     limit = "$PER_RANK" if apart else "$CONCURRENCY"
+    most = in_flight(target, portions, apart=apart)
     header = f" --header {RANK_HEADER}=$r" if apart else ""
 
     def of(_part: str, file: str, name: str) -> str:
@@ -58,26 +59,29 @@ python -m sglang.bench_serving --backend sglang-oai-chat --base-url $URL --model
   --dataset-name openai --dataset-path {file} --num-prompts $(wc -l < {file}) \\
   --tokenizer "$PWD/{_tokenizer.FOLDER}" --warmup-requests 0 \\
   --request-rate $RATE --max-concurrency {limit} \\
-  --cache-report --output-details --output-file results/{name}.jsonl"""
+  --cache-report --output-details --output-file {RUN}/{name}.jsonl"""
 
     return RunCard(
         source="SGLang 0.5.23 bench_serving",
+        checked=True,
+        install="sglang==0.5.23",
         setup=f"""
-URL=http://127.0.0.1:30000
 MODEL=NAME                     # the served model's name
-{limit[1:]}={4 if apart else 64} RATE=inf         # RATE: requests a second, Poisson; inf: no pause
-mkdir -p results""",
+{limit[1:]}={most} RATE=inf         # RATE: requests a second, Poisson; inf: no pause""",
         commands=commands(portions, apart=apart, of=of),
-        audit=f"results/{results(apart=apart)}.jsonl --client sglang",
+        audit=f"{results(apart=apart)}.jsonl --client sglang",
         off="""
 - `--warmup-requests 0`: the default of 1 re-sends row 0's prompt, on any rank.
 - No `--flush-cache`: it runs after the warm-up, and empties a seeded cache.
 - `--dataset-name openai`: rows are sent verbatim and in file order; `custom` shuffles, `mooncake` ignores
   input_length, `generated-shared-prefix` makes text that grows when it is encoded again.
 - `--num-prompts` is the file's own number of rows.
-- `--output-file` is appended to: remove it before a second run, or the audit sees every row twice.
+- `--output-file` is appended to, so each run has a folder of its own.
 - `--tokenizer` is this export's folder, for the client's own estimate: input_lens are the server's count.
 - `--cache-report` needs the server's `--enable-cache-report`: without it cached tokens stay 0.""",
+        blind="""
+            The client keeps no ids and no ranks. It keeps each row's cached tokens; where they are 0 for
+            every row, the server lacks `--enable-cache-report`, and the servers' counters of step 6 tell.""",
         limits="""
 - Its result has no ids and no ranks: the audit takes the rows in file order, so run one file a result.""",
     )
