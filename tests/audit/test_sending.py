@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
-from kit.audits import good, manifest, rows
+from kit.audits import good, manifest, plain, rows, write_set
 
+from wlgen import cli
 from wlgen.audit.audit import audit
 from wlgen.audit.model import Audit
 from wlgen.audit.run_figures import Setting
@@ -213,3 +216,22 @@ def test_one_rank_has_nobody_to_run_with():
     found = audit(content, [("r", sent(content, on_time))], manifest(ranks=1))
     assert found.overlap is None
     assert found.windows[0].members == 20
+
+
+@pytest.mark.parametrize(("options", "code"), [((), 1), (("--late", "4"), 0), (("--late", "inf"), 0)])
+def test_the_command_takes_the_seconds_that_a_request_may_be_late(
+    tmp_path, monkeypatch, capsys, options, code
+):
+    content = arriving()
+    folder = write_set(tmp_path / "set", content)
+    begun = [on_time(n, each) + 3.15 * each.dp_rank for n, each in enumerate(content)]
+    times = [{"start": start, "first_token": start + 1, "end": start + 5} for start in begun]
+    lines = [plain(each, **of) for each, of in zip(content, times, strict=True)]
+    (tmp_path / "formal.jsonl").write_bytes(b"".join(lines))
+    arguments = ["audit", str(folder), str(tmp_path / "formal.jsonl"), "--json", *options]
+    monkeypatch.setattr(sys, "argv", ["wlgen", *arguments])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    answer = orjson.loads(capsys.readouterr().out)
+    assert left.value.code == code
+    assert len([f for f in answer["findings"] if f["promise"] == "on_time"]) == (10 if code else 0)

@@ -123,7 +123,7 @@ def test_any_bytes_in_any_place_of_a_manifest_are_no_crash(warm_set, tmp_path_fa
 
 
 @seed(63)
-@settings(QUIET, max_examples=80)
+@settings(QUIET, max_examples=40)
 @given(number=st.integers(0, 10**6), value=values)
 @example(number=0, value={"\x1f": None})
 @example(number=1, value="\x1b[2J")
