@@ -65,6 +65,12 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     encoding: Annotated[
         str, typer.Option(help="Encoding of a JSONL file's text: a name, a folder or a hub id.")
     ] = "deepseek-v4",
+    fault: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:KEY=VALUE,...]", help="Let a fault act on a set, such as lost_cache:ranks=3."
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write {id, dp_rank, prompt_len, cached_len} lines.")
     ] = None,
@@ -97,6 +103,12 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         sliding_window=sliding_window,
         retention=retention,
     )
+    if fault is not None:
+        from wlgen.simulate.faulted import replay_fault
+
+        faulted = replay_fault(source, choice, fault, out=out)
+        typer.echo(report_json(faulted) if as_json else "\n".join(report_lines(faulted)))
+        raise typer.Exit(0 if faulted.holds else 1)
     report: Report = replay(
         source,
         choice,

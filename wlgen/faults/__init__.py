@@ -210,7 +210,7 @@ class Fault:
     a fault that acts on no cache, the respects in which it makes each row differ. words: what happened, in a
     sentence without its end. remedy: what to do. touches: the ranks whose replay it changes, None for all.
     scope: how much of a run it concerns, from 1 (one row) to 9 (everything), to choose between equals.
-    apart: what would tell it from a rival.
+    apart: what would tell it from a rival. takes: the parameters with which a person may ask for it.
     """
 
     name: str
@@ -222,3 +222,4 @@ class Fault:
     touches: Callable[[View, Parameters], set[int] | None] = field(default=lambda _view, _parameters: None)
     scope: int = 9
     apart: str = ""
+    takes: tuple[str, ...] = ()

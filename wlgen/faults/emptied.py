@@ -120,6 +120,7 @@ def _lost(parameters: Parameters) -> str:
 FAULTS = (
     Fault(
         name="flushed",
+        takes=("before", "rank"),
         propose=_at,
         act=_emptied,
         touches=lambda _, p: {p["rank"]} if "rank" in p else None,
@@ -137,6 +138,7 @@ FAULTS = (
     ),
     Fault(
         name="restarted",
+        takes=("before",),
         propose=_restarts,
         act=_emptied,
         says=_failed_around,
@@ -147,6 +149,7 @@ FAULTS = (
     ),
     Fault(
         name="lost_cache",
+        takes=("ranks", "group", "from"),
         propose=_losses,
         act=_keeping_nothing,
         touches=lambda _, p: set(p["ranks"]) if "ranks" in p else None,

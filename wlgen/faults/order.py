@@ -54,6 +54,7 @@ FAULTS = (
     ),
     Fault(
         name="in_flight",
+        takes=("in_flight",),
         propose=_at_once,
         act=_overlapping,
         words=lambda p: (

@@ -100,6 +100,7 @@ FAULTS = (
     ),
     Fault(
         name="preamble",
+        takes=("tokens", "in_front"),
         propose=_preambles,
         act=_with_preamble,
         words=_preamble_words,

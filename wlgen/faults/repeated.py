@@ -56,6 +56,7 @@ def _touched(view: View, parameters: Parameters) -> set[int] | None:
 FAULTS = (
     Fault(
         name="sent_twice",
+        takes=("rows",),
         propose=_twice,
         act=_sent_before,
         touches=_touched,
@@ -68,6 +69,7 @@ FAULTS = (
     ),
     Fault(
         name="row_sent_before",
+        takes=("rows",),
         propose=_one,
         act=_sent_before,
         touches=_touched,

@@ -54,17 +54,23 @@ def _edge(missed: Callable[[int], int], low: int, high: int, target: int, page: 
 
 
 def _small(run: Run, parameters: Parameters) -> Run:
-    return replace(run, capacity=parameters["tokens"][0])
+    tokens = parameters["tokens"]
+    return replace(run, capacity=tokens if isinstance(tokens, int) else tokens[0])
+
+
+def _words(parameters: Parameters) -> str:
+    tokens = parameters["tokens"]
+    range_ = f"{tokens:,}" if isinstance(tokens, int) else f"about {tokens[0]:,} to {tokens[1]:,}"
+    return f"a rank's cache holds {range_} tokens, so it evicts"
 
 
 FAULTS = (
     Fault(
         name="capacity",
+        takes=("tokens",),
         propose=_capacities,
         act=_small,
-        words=lambda p: (
-            f"a rank's cache holds about {p['tokens'][0]:,} to {p['tokens'][1]:,} tokens, so it evicts"
-        ),
+        words=_words,
         remedy=lambda _: "Give the cache more memory, fewer running requests, or fewer prefixes a rank",
         apart="the server's KV cache size in its log",
     ),

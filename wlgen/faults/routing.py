@@ -108,6 +108,7 @@ def _says_failed(view: View, parameters: Parameters) -> Says:
 FAULTS = (
     Fault(
         name="unpinned",
+        takes=("in_turn_from",),
         propose=_unpinned,
         act=_routed,
         says=_says_moved,
@@ -127,6 +128,7 @@ FAULTS = (
     ),
     Fault(
         name="one_rank_serves_all",
+        takes=("rank", "seeds"),
         propose=_all_on,
         act=_one_rank,
         says=_says_moved_there,
@@ -140,6 +142,7 @@ FAULTS = (
     ),
     Fault(
         name="more_caches_than_ranks",
+        takes=("caches",),
         propose=_more,
         act=_several_caches,
         words=lambda p: (

@@ -74,6 +74,7 @@ def _at_ends(view: View) -> Iterator[Parameters]:
 FAULTS = (
     Fault(
         name="hit_quantum",
+        takes=("hit_quantum", "page_size"),
         propose=lambda view: [*_quanta(view), *_pages(view)],
         act=_changed,
         words=lambda p: (
@@ -86,6 +87,7 @@ FAULTS = (
     ),
     Fault(
         name="speculative",
+        takes=("speculative",),
         propose=_speculative,
         act=_changed,
         words=lambda p: f"speculative decoding (EAGLE/MTP) is {'on' if p['speculative'] else 'off'}",
@@ -94,6 +96,7 @@ FAULTS = (
     ),
     Fault(
         name="sliding_window",
+        takes=("sliding_window",),
         propose=_windows,
         act=_changed,
         words=lambda p: f"the model has a sliding window of {p['sliding_window']} tokens",
@@ -102,6 +105,7 @@ FAULTS = (
     ),
     Fault(
         name="state_at_ends",
+        takes=("retention", "sliding_window"),
         propose=_at_ends,
         act=_changed,
         words=lambda _: "the server keeps a hybrid model's state only where prompts end",

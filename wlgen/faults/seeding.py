@@ -59,6 +59,7 @@ def _longer(asked: Asked, length: int) -> Asked:
 FAULTS = (
     Fault(
         name="rank_not_seeded",
+        takes=("ranks",),
         propose=_ranks,
         act=_without_ranks,
         touches=lambda _, parameters: set(parameters["ranks"]) if parameters else None,
@@ -71,6 +72,7 @@ FAULTS = (
     ),
     Fault(
         name="group_not_seeded",
+        takes=("group",),
         propose=_groups,
         act=_without_group,
         words=lambda p: f"the prefix of group {p['group']} was not seeded",

@@ -2,6 +2,7 @@
 
 What other rooms import of it:
 replay   a replay from its input to its report
+faulted  a set replayed with a fault in it
 input    what is replayed: a set, or a JSONL file of requests
 hits     hit ratios by split, by rank and against the bound
 infer    which rules explain what a server reported

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from wlgen.audit.findings import Promised
 from wlgen.build.recall import Recall
 from wlgen.cache.ranks import Request
 from wlgen.cache.rule import Ids
@@ -113,12 +114,12 @@ def _rank_requests(
             output_len=row.output_len,
             split=row.split,
             overlaps=row.split.measured,
-            promised=_promised(row, bound_of(row.request_class)),
-            bound=_limits(row, bound_of(row.request_class)),
+            promised=promised(row, bound_of(row.request_class)),
+            bound=limits(row, bound_of(row.request_class)),
         )
 
 
-def _promised(row: Row, bound: Bound) -> tuple[int, int]:
+def promised(row: Row | Promised, bound: Bound) -> tuple[int, int]:
     """Return the least and most that keep a row's promise.
 
     Rows of a zero class share only the framing head, which the first row of an empty rank does not find.
@@ -126,7 +127,7 @@ def _promised(row: Row, bound: Bound) -> tuple[int, int]:
     return (row.cached_len if bound.max_tokens is None else 0), row.cached_len
 
 
-def _limits(row: Row, bound: Bound) -> tuple[int, int] | None:
+def limits(row: Row | Promised, bound: Bound) -> tuple[int, int] | None:
     """Return the bound of a check or formal row."""
     return None if row.split.primes else (bound.least(row.prompt_len), bound.most(row.prompt_len))
 

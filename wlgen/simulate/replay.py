@@ -99,7 +99,7 @@ def replay(
 
     simulation = RankCaches(lambda: new_cache(rule, capacity, chunk=chunk), capacity=capacity)
     reports = []
-    with _hits_file(out) as write:
+    with hits_file(out) as write:
         for _ in range(passes):
             figures = Pass()
             for hit in simulation.replay(requests(), in_flight):
@@ -107,7 +107,7 @@ def replay(
                 write(hit)
             if not figures.splits:
                 raise error(str(source), expected="at least one request", found="none")
-            reports.append(_pass_report(figures))
+            reports.append(pass_report(figures))
     return Report(
         rule=rule,
         own_rule=rule == own,
@@ -120,7 +120,8 @@ def replay(
     )
 
 
-def _pass_report(figures: Pass) -> PassReport:
+def pass_report(figures: Pass) -> PassReport:
+    """Return the report of one pass."""
     return PassReport(
         splits={split: hits.figures() for split, hits in figures.splits.items()},
         ranks={rank: figures.ranks[rank].figures() for rank in sorted(figures.ranks)},
@@ -151,7 +152,7 @@ def _load(name: str) -> Encoding:
 
 
 @contextmanager
-def _hits_file(path: Path | None) -> Iterator[Callable[[Replayed], None]]:
+def hits_file(path: Path | None) -> Iterator[Callable[[Replayed], None]]:
     """Give a function that writes a hit's line. The file gets its name only when all lines are written."""
     if path is None:
         yield lambda _hit: None
