@@ -58,7 +58,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     decode_rate: Annotated[float, typer.Option(min=0.1, help="Output tokens/s a request.")] = 50,
     running: Annotated[int, typer.Option(min=1, help="Requests that run at once on a rank.")] = 16,
     fault: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE, e.g. lose-cache=3, cut=0.1, restart=16.")
+        list[str] | None, typer.Option(help="E.g. lose-cache=3, cut=0.1, restart=16, lost_cache:ranks=3.")
     ] = None,
     require_key: Annotated[bool, typer.Option(help="Ask for the key in WLGEN_API_KEY.")] = False,
 ) -> None:
@@ -66,13 +66,15 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 
     Speaks the OpenAI routes and the named engine's own (pinning, flushing, tokenising, metrics). Rows of
     named sets are recognised by their text. Faults: lose-cache=RANK, ignore-pins, thinking[=TOKENS],
-    no-usage=RATE, no-cached=RATE, omit-zero, error=RATE, cut=RATE, stall=RATE, restart=REQUESTS.
+    no-usage=RATE, no-cached=RATE, omit-zero, error=RATE, cut=RATE, stall=RATE, restart=REQUESTS; or one that
+    `wlgen audit` explains and `wlgen simulate --fault` predicts, such as lost_cache:ranks=3 or sent_twice.
     """
     from wlgen.commands._progress import rows_bar
-    from wlgen.rehearse.faults import parse_faults
+    from wlgen.rehearse.faults import of_runs, parse_faults
     from wlgen.rehearse.run import WantedPair, WantedRehearsal, run
     from wlgen.rehearse.settings import TimeModel
 
+    of_server, of_run = of_runs(fault or [])
     choice = chosen(
         rule,
         engine,
@@ -95,7 +97,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         host=host,
         port=port,
         times=TimeModel(prefill_rate=prefill_rate, decode_rate=decode_rate, running=running),
-        faults=parse_faults(fault or []),
+        faults=parse_faults(of_server),
+        fault=of_run,
         require_key=require_key,
         pair=pd,
     )

@@ -9,6 +9,7 @@ caches: which requests reach which cache, in which order, what is kept, what is 
 what it does to each row: 503s make rows fail, a second sending doubles their results.
 
 What other rooms import of it, beside the names below:
+_asked   a fault that a person asks for
 _replay  a run replayed through the rule's caches, rank by rank
 _names   every fault, by its name
 _words   what several faults say, and what each framing costs in tokens

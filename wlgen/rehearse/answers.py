@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from wlgen.rehearse.acting import Treatment
 from wlgen.rehearse.asks import Ask
 from wlgen.rehearse.dialects import Dialect
 from wlgen.rehearse.filler import Filler
@@ -35,6 +36,7 @@ class Answer:
     usage: bool
     cached: bool
     omit_zero: bool
+    treatment: Treatment | None = None
     id: str = ""
     created: int = field(default_factory=lambda: int(time.time()))
 

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from wlgen.errors import Problem, WlgenError
+from wlgen.errors import Problem, WlgenError, error
+from wlgen.faults._asked import WantedFault, parse_fault
+from wlgen.faults._names import every_fault
 from wlgen.registry import nearest
 
 THINKING_TOKENS = 79  # the preamble vLLM puts before the user's text of DeepSeek V4 in thinking mode
@@ -75,6 +77,15 @@ def parse_faults(options: Sequence[str]) -> Faults:
     if problems:
         raise WlgenError(*problems)
     return Faults(**found)
+
+
+def of_runs(options: Sequence[str]) -> tuple[list[str], WantedFault | None]:
+    """Return the options that are faults of this server, and the one fault of faults/ among them."""
+    known = {each.name for each in every_fault()} - set(_READERS)
+    named = [option for option in options if option.partition(":")[0] in known]
+    if len(named) > 1:
+        raise error("--fault", expected="one fault of runs at a time", found=" and ".join(named))
+    return [option for option in options if option not in named], parse_fault(named[0]) if named else None
 
 
 def _rate(text: str) -> float:

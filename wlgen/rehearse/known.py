@@ -35,6 +35,8 @@ class KnownRows:
 
     def __init__(self) -> None:
         self._places: dict[bytes, _Place] = {}
+        self._names: dict[bytes, str] = {}
+        self._texts: dict[str, bytes] = {}
         self._prefixes: list[Ids] = []
         self._prefix_index: dict[bytes, int] = {}
         self._spool = tempfile.TemporaryFile()  # noqa: SIM115 (closed by __exit__)
@@ -54,15 +56,26 @@ class KnownRows:
     def add(self, row: Row, ids: Ids) -> None:
         """Take a row with its prompt ids, shape (prompt_len,)."""
         tail = ids[row.shared_len :].tobytes()
-        self._places[text_key(row.messages)] = _Place(
-            self._prefix(ids[: row.shared_len]), self._end, len(tail)
-        )
+        key = text_key(row.messages)
+        self._places[key] = _Place(self._prefix(ids[: row.shared_len]), self._end, len(tail))
+        self._names[key], self._texts[row.id] = row.id, key
         os.pwrite(self._spool.fileno(), tail, self._end)
         self._end += len(tail)
 
     def find(self, messages: Sequence[Message]) -> Ids | None:
         """Return the prompt ids of the row with exactly this text, or None."""
-        place = self._places.get(text_key(messages))
+        return self._recall(text_key(messages))
+
+    def name(self, messages: Sequence[Message]) -> str | None:
+        """Return the id of the row with exactly this text, or None."""
+        return self._names.get(text_key(messages))
+
+    def ids(self, row_id: str) -> Ids | None:
+        """Return the prompt ids of the row with this id, or None."""
+        return self._recall(self._texts.get(row_id, b""))
+
+    def _recall(self, key: bytes) -> Ids | None:
+        place = self._places.get(key)
         if place is None:
             return None
         tail = np.frombuffer(os.pread(self._spool.fileno(), place.size, place.offset), dtype=np.uint32)

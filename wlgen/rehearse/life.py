@@ -11,6 +11,7 @@ import numpy as np
 from wlgen.cache.rule import PrefixCache
 from wlgen.encodings import Encoding, Message
 from wlgen.engines import new_cache
+from wlgen.rehearse.acting import Treatment
 from wlgen.rehearse.answers import Answer
 from wlgen.rehearse.asks import Ask
 from wlgen.rehearse.dialects import RefusedError, dialect
@@ -94,6 +95,8 @@ class Life:
 
     def rank(self, ask: Ask) -> Rank:
         """Return the rank that serves a request; RefusedError if it names a rank that does not exist."""
+        if (treatment := self._treatment(ask)) is not None:
+            return self.ranks[treatment.rank]
         pinned = ask.dp_rank
         if pinned is None or self.settings.faults.ignore_pins:
             return self._balancer.choose()
@@ -106,6 +109,7 @@ class Life:
         if self._error.next():
             raise RefusedError(500, "Internal Server Error: the fault `error` of this rehearsal")
         settings = self.settings
+        treatment = self._meet(ask)
         return Answer(
             ask=ask,
             model=settings.model,
@@ -116,7 +120,38 @@ class Life:
             usage=not self._no_usage.next(),
             cached=not self._no_cached.next(),
             omit_zero=settings.faults.omit_zero,
+            treatment=treatment,
         )
+
+    def _name(self, ask: Ask) -> str | None:
+        if ask.messages is not None:
+            return self.known.name(ask.messages)
+        return None if ask.text is None else self.known.name((Message("user", ask.text),))
+
+    def _treatment(self, ask: Ask) -> Treatment | None:
+        acting = self.settings.acting
+        return None if acting is None else acting.find(self._name(ask))
+
+    def _meet(self, ask: Ask) -> Treatment | None:
+        """Let what the fault does before a row happen, and return the row's treatment."""
+        acting = self.settings.acting
+        treatment = None if acting is None else acting.take(self._name(ask))
+        if treatment is None:
+            return None
+        for of in treatment.flushed:
+            for rank in self.ranks if of is None else [self.ranks[of]]:
+                rank.flush()
+        for asked in treatment.earlier:
+            if (ids := self.known.ids(asked.id)) is not None:
+                self.ranks[asked.rank].serve_unseen(ids, self._filler.ids(asked.output_len))
+        return treatment
+
+    def _told(self, answer: Answer, cached_len: int) -> int:
+        """Return the figure of cached tokens that the client is told."""
+        acting = self.settings.acting
+        if acting is None or answer.treatment is None:
+            return cached_len
+        return acting.told(answer.treatment, cached_len) or 0
 
     async def stream(self, answer: Answer, rank: Rank) -> AsyncIterator[bytes]:
         """Yield the answer's events; raise CutStreamError if the fault `cut` strikes."""
@@ -124,7 +159,9 @@ class Life:
         await self._maybe_stall()
         yield answer.first()
         sent = 0
-        async for cached_len, done in rank.run(answer.prompt, answer.filler.ids(total)):
+        keeps = answer.treatment is None or answer.treatment.keeps
+        async for found, done in rank.run(answer.prompt, answer.filler.ids(total), keeps=keeps):
+            cached_len = self._told(answer, found)
             yield answer.events(sent, done, cached_len)
             sent = done
             if cut and 2 * sent >= total:
@@ -137,10 +174,12 @@ class Life:
         await self._maybe_stall()
         if self._cut.next():
             raise CutStreamError
-        async for progress in rank.run(answer.prompt, answer.filler.ids(answer.ask.output_len)):
+        keeps = answer.treatment is None or answer.treatment.keeps
+        outputs = answer.filler.ids(answer.ask.output_len)
+        async for progress in rank.run(answer.prompt, outputs, keeps=keeps):
             cached_len = progress.cached_len
         self.ended(rank)
-        return answer.whole(cached_len)
+        return answer.whole(self._told(answer, cached_len))
 
     def _preamble(self, template_kwargs: Mapping[str, object]) -> int:
         """Return how many thinking tokens stand before the user's text, unless the request switches them off.

@@ -49,8 +49,14 @@ class Rank:
         """Empty the cache."""
         self._cache = self._new_cache()
 
-    async def run(self, prompt: Ids, output: Ids) -> AsyncIterator[Progress]:
+    def serve_unseen(self, prompt: Ids, output: Ids) -> None:
+        """Serve a request that no client sees: a fault sends it."""
+        self._cache.insert(self._cache.match(prompt), output)
+
+    async def run(self, prompt: Ids, output: Ids, *, keeps: bool = True) -> AsyncIterator[Progress]:
         """Yield the request's progress: first with one output token done, last with all of them.
+
+        keeps: whether the cache keeps the prompt and its outputs.
 
         Other requests can hit the prompt once it is prefilled, and the outputs once the request ends. In vLLM
         they can hit blocks as soon as these are scheduled, which shows only with several prefills at a time.
@@ -69,14 +75,16 @@ class Rank:
                     try:
                         await asyncio.sleep(uncached / self._times.prefill_rate)
                     finally:  # a request that its client gives up leaves its prompt all the same
-                        cache.insert(match, output[:1])
+                        if keeps:
+                            cache.insert(match, output[:1])
                 held = cache.match(prompt)  # pins the prompt while outputs are computed
                 done = 0
                 try:
                     async for done in self._decode(len(output)):
                         yield Progress(match.cached_len, done)
                 finally:
-                    cache.insert(held, output[: max(1, done)])
+                    if keeps:
+                        cache.insert(held, output[: max(1, done)])
                 self._count(prompt, output, match.cached_len)
                 ended = True
         finally:

@@ -9,8 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from wlgen.cache.rule import CacheRule
 from wlgen.engines import DEFAULT, engine
 from wlgen.errors import error
+from wlgen.faults._asked import WantedFault
+from wlgen.rehearse.acting import Acting
 from wlgen.rehearse.faults import Faults
 from wlgen.rehearse.known import KnownRows
 from wlgen.rehearse.life import Life
@@ -20,7 +23,9 @@ from wlgen.rehearse.serve import listen, serve
 from wlgen.rehearse.sets import default_encoding, know, open_sets, set_encoding
 from wlgen.rehearse.settings import NOTICE, Settings, TimeModel
 from wlgen.server.door import KEY_VARIABLE
+from wlgen.simulate.faulted import planned_run
 from wlgen.spec.rule_choice import RuleChoice
+from wlgen.workload.opened import Workload
 
 Bar: TypeAlias = AbstractContextManager[Callable[[int, int], None]]
 DEFAULT_RANKS = 16
@@ -53,6 +58,7 @@ class WantedRehearsal:
     faults: Faults
     require_key: bool
     pair: WantedPair | None = None
+    fault: WantedFault | None = None
 
 
 def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], Bar]) -> None:
@@ -63,13 +69,17 @@ def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], B
     """
     workloads = open_sets(wanted.sets)
     first = workloads[0].manifest if workloads else None
+    rule = wanted.choice.resolve(first.cache if first else RuleChoice(rule=DEFAULT).resolve())
+    ranks = wanted.ranks or (first.dp_ranks if first else DEFAULT_RANKS)
+    acting = None if wanted.fault is None else _acting(wanted.fault, workloads, rule, pair=wanted.pair)
     settings = Settings(
         model=wanted.model,
-        ranks=wanted.ranks or (first.dp_ranks if first else DEFAULT_RANKS),
-        rule=wanted.choice.resolve(first.cache if first else RuleChoice(rule=DEFAULT).resolve()),
+        ranks=max(ranks, acting.ranks) if acting else ranks,
+        rule=acting.rule if acting else rule,
         times=wanted.times,
         faults=wanted.faults,
-        capacity=wanted.capacity,
+        acting=acting,
+        capacity=(acting.capacity if acting else None) or wanted.capacity,
         chunk=wanted.chunk,
         max_model_len=wanted.max_model_len,
         enable_metrics=wanted.enable_metrics,
@@ -111,6 +121,16 @@ def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], B
         say(f"decode: {urls[2]}, {len(pair.decode.ranks)} ranks, radix cache {radix}")
         say(f"listening on {urls[0]}")
         serve_pair(listeners, pair, wanted.pair.router)
+
+
+def _acting(
+    fault: WantedFault, workloads: Sequence[Workload], rule: CacheRule, *, pair: WantedPair | None
+) -> Acting:
+    if len(workloads) != 1 or pair is not None:
+        expected = "one --set and no --pd beside a fault of runs"
+        found = "--pd" if pair is not None else f"{len(workloads)} sets"
+        raise error(f"--fault {fault.text}", expected=expected, found=found)
+    return Acting(fault, planned_run(workloads[0], rule)[0])
 
 
 def _key() -> str:

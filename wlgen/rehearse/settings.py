@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from wlgen.cache.rule import CacheRule
 from wlgen.engines import CHUNK
+from wlgen.rehearse.acting import Acting
 from wlgen.rehearse.faults import Faults
 
 Ids: TypeAlias = NDArray[np.uint32]
@@ -51,6 +52,7 @@ class Settings:
     rule: CacheRule
     times: TimeModel
     faults: Faults
+    acting: Acting | None = None
     capacity: int | None = None
     chunk: int = CHUNK
     enable_metrics: bool = False
@@ -68,7 +70,7 @@ class Settings:
             f"model: {self.model}",
             f"cache rule: {rule.name} ({rule.engine}; {numbers}); {self.ranks} caches {held}",
             f"time model: {self.times}",
-            f"faults: {self.faults}",
+            f"faults: {self.faults}" + (f"; {self.acting.words}" if self.acting else ""),
         ]
 
     @property

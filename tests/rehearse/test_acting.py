@@ -1,0 +1,67 @@
+"""A rehearsal with a fault of runs: each row finds what the replay of that fault predicts."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+import pytest
+from kit.rehearsals import rehearsal, small_set
+
+from wlgen.errors import WlgenError
+from wlgen.faults._asked import parse_fault, told
+from wlgen.faults._replay import replay
+from wlgen.rehearse.acting import Acting
+from wlgen.rehearse.faults import of_runs
+from wlgen.simulate.faulted import planned_run
+from wlgen.workload.splits import SPLITS
+
+FAULTS = (
+    "lost_cache:ranks=1",
+    "lost_cache:from=formal-r00-000001",
+    "rank_not_seeded:ranks=0+2",
+    "flushed:before=formal-r01-000001,rank=1",
+    "sent_twice",
+    "row_sent_before:rows=formal-r02-000001",
+    "unpinned:in_turn_from=1",
+    "hit_quantum:hit_quantum=128",
+    "speculative:speculative=true",
+    "doubled_figure",
+    "decode_figure",
+)
+
+
+def in_turn(workload):
+    for split in SPLITS:
+        by_rank = [list(workload.rows((split,), (rank,))) for rank in workload.manifest.ranks]
+        yield from (row for turn in zip_longest(*by_rank) for row in turn if row is not None)
+
+
+@pytest.mark.parametrize("asked", FAULTS)
+def test_each_row_finds_what_simulate_predicts(asked):
+    workload = small_set()
+    planned, _ = planned_run(workload, workload.manifest.cache)
+    acting = Acting(parse_fault(asked), planned)
+    acted = parse_fault(asked).act(planned)
+    predicted = {a.id: told(acted, a, cached) for a, cached in replay(acted) if a.row is not None}
+    found = {}
+    with rehearsal(workload, rule=acting.rule, acting=acting) as running:
+        for row in in_turn(workload):
+            answer = running.chat(
+                row.messages[0].content, max_tokens=row.output_len, routed_dp_rank=row.dp_rank
+            )
+            found[row.id] = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert {row_id: found[row_id] for row_id in predicted} == predicted
+    changed = predicted != {row.id: row.cached_len for row in in_turn(workload) if row.id in predicted}
+    assert changed or asked.startswith("unpinned")  # each rank has the one prefix
+
+
+def test_what_the_client_does_is_left_to_simulate():
+    planned, _ = planned_run(small_set(), small_set().manifest.cache)
+    with pytest.raises(WlgenError, match="wlgen simulate DIR --fault preamble"):
+        Acting(parse_fault("preamble:in_front=64"), planned)
+
+
+def test_one_option_names_both_kinds():
+    assert of_runs(["lose-cache=1", "lost_cache:ranks=1"])[0] == ["lose-cache=1"]
+    with pytest.raises(WlgenError, match="one fault of runs at a time"):
+        of_runs(["sent_twice", "lost_cache:ranks=1"])
