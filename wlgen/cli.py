@@ -78,11 +78,11 @@ def main() -> None:
         sys.stderr.write("wlgen: this is a bug in wlgen; please report it with the traceback above\n")
         sys.exit(70)
     finally:
-        gc.freeze()  # so that the interpreter does not search all that is held for cycles before it ends
+        gc.freeze()  # the interpreter then ends without searching all objects for cycles
 
 
 def _clean_up_when_terminated() -> None:
-    """Let SIGTERM, as a batch system sends it, unwind as Ctrl-C does, so that nothing half-built is left."""
+    """Let SIGTERM, which a batch system sends, end the command as Ctrl-C does: nothing half-built is left."""
 
     def end(_number: int, _frame: object) -> None:
         sys.exit(128 + signal.SIGTERM)
@@ -101,7 +101,7 @@ def _too_little_memory() -> str | None:
 
 
 def _of_this_machine(failure: Exception) -> str | None:
-    """Return the line for a failure that is no bug of wlgen: no memory, or a full disk behind its output."""
+    """Return the line for a failure that is no bug of wlgen: no memory, or no room for its output."""
     thread = isinstance(failure, RuntimeError) and "can't start new thread" in str(failure)
     if thread or isinstance(failure, MemoryError):
         remedy = "Raise the limit (ulimit -v, or the container's), or give --jobs 1"

@@ -22,10 +22,9 @@ LOOK_AHEAD = 0.001  # stable V1: seconds in which a start may make up for an end
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A span of a run and the requests that are counted in it, whole, by their start.
+    """A span of a run, and the requests that started in it, each counted whole.
 
-    members: indices into the arrays of the run, ascending. missing: why there is no window, "" where there
-    is one.
+    members: indices into the arrays of the run, ascending. missing: why there is no window, "" if there is.
     """
 
     name: Name

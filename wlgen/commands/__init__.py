@@ -1,7 +1,7 @@
 """One module a command: it parses, calls one function, prints and exits. Heavy imports happen inside.
 
-`wlgen --help` shows the commands in the groups and the order below, which is the order in which a person
-meets them. A command that no group names stands under "More".
+`wlgen --help` shows the commands in the groups and the order below, in which a person needs them. A command
+that no group names stands under "More".
 """
 
 from __future__ import annotations

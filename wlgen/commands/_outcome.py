@@ -40,7 +40,7 @@ def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
                 f"next       wlgen export {folder} --to {_client(workload)} "
                 f"--split formal{of_round} --output formal"
             ),
-            "           and send the rows once, by its run card; what is above is no measurement",
+            "           and send the rows once, as its RUN.md says; nothing above is a measurement",
         ]
         if outcome.omits_zero:
             lines.append("note       this server leaves out cached tokens of 0: audit with --absent-is-zero")
@@ -48,7 +48,7 @@ def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
 
 
 def verdict(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
-    """Return the last line: whether the server is prepared, and what that does not vouch for."""
+    """Return the last line: whether the server is prepared, and what that does not prove."""
     if outcome.refused:
         return f"NOT PREPARED: {outcome.refused}. Nothing was sent."
     if outcome.findings:
@@ -58,7 +58,7 @@ def verdict(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
         emptied = "the cache was emptied" if outcome.flush.requests else "nothing was sent"
         return f"NOTHING TO PREPARE{unproved}: the set has no seeds and no checks; {emptied}."
     if wanted.only is not None:
-        return f"{wanted.only}s alone{unproved}, as --only says: nothing formal was sent."
+        return f"Only {wanted.only}s were sent{unproved}, as --only says: nothing formal was sent."
     promises = workload.manifest.promises
     ratio = f"at least {percent_of(promises.per_request_min, promises.configured)} of each prompt cached"
     return f"PREPARED{unproved}: every check kept its promises ({ratio}). Nothing formal was sent."
@@ -81,7 +81,7 @@ def _findings(outcome: Outcome) -> list[str]:
 
 
 def _client(workload: Workload) -> str:
-    # Both pin each row to its rank and keep cached tokens; AISBench sends one user message a request.
+    # Both clients pin each row and keep cached tokens, but AISBench sends only a single user message.
     classes = workload.manifest.classes
     several = any(of.get("session") or of.get("prefix", {}).get("message") == "system" for of in classes)
     return "aiperf" if several else "aisbench"

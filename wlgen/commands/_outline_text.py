@@ -58,8 +58,9 @@ def _paged(length: int | dict[str, Any], ready: Blueprint) -> str:
 
 def _rows(splits: dict[str, Any]) -> list[str]:
     return [
-        f"{split:<7} {at['rows']:>6} rows ({_per_rank(at['per_rank'])} a rank)  prompt {at['prompt_len']}, "
-        f"cached {at['cached_len']}, output {at['output_len']}" + ("" if at["alike"] else ", the first")
+        f"{split:<7} {at['rows']:>6} rows ({_per_rank(at['per_rank'])} a rank)  "
+        + ("" if at["alike"] else "first row: ")
+        + f"prompt {at['prompt_len']}, cached {at['cached_len']}, output {at['output_len']}"
         for split, at in splits.items()
         if at["rows"]
     ]
@@ -70,7 +71,7 @@ def _per_rank(counts: list[int]) -> str:
 
 
 def _arrivals(said: dict[str, Any] | None) -> list[str]:
-    """Say over how long the rows of a round arrive: a trace in seconds read as milliseconds shows here."""
+    """Say in how many seconds a round's rows arrive; here a trace with a wrong time unit shows."""
     if said is None:
         return []
     rate = f", {said['rows_per_s']:.4g} rows a second" if said["rows_per_s"] else ""
@@ -81,11 +82,13 @@ def _arrivals(said: dict[str, Any] | None) -> list[str]:
 def _crowd(rows: int) -> list[str]:
     if not rows:
         return []
-    return [f"crowded {rows} rows share one token more with another, for want of first tokens"]
+    return [
+        f"crowded {rows} rows share one token more with another row: the vocabulary has too few first tokens"
+    ]
 
 
 def _tree(nodes: list[dict[str, Any]]) -> list[str]:
-    """Draw the prefix tree, where it is more than one node."""
+    """Draw the prefix tree, if it has more than one node."""
     if len(nodes) < 2:  # noqa: PLR2004 (one node is in the picture already)
         return []
     shown = [
@@ -97,13 +100,13 @@ def _tree(nodes: list[dict[str, Any]]) -> list[str]:
 
 
 def _below(said: dict[str, Any], ready: Blueprint) -> str:
-    """Say that an aggregate asked for is not reached, and why."""
+    """Say that the plan does not reach the aggregate of the spec, and why."""
     classes, promises = ready.spec.requests, said["promises"]
     if len(classes) > 1 or classes[0].cached.aggregate is None:
         return ""
     if promises["aggregate"] >= promises["configured"]:
         return ""
-    return ", below what is asked: one hit quantum more is above the tolerance, or no prefix has it"
+    return ", below what is asked: one hit quantum more exceeds the tolerance or fits no prefix"
 
 
 def _trajectory(points: list[dict[str, Any]], in_flight: int) -> list[str]:
@@ -115,7 +118,7 @@ def _trajectory(points: list[dict[str, Any]], in_flight: int) -> list[str]:
         + "#" * round(BAR * p["cached_ratio"])
         for p in points
     ]
-    return [f"hit ratio in the order sent, {in_flight} in flight a rank, after seeds and checks", *bars]
+    return [f"cached ratio in the order sent, {in_flight} in flight a rank, after seeds and checks", *bars]
 
 
 def _picture(said: dict[str, Any]) -> list[str]:

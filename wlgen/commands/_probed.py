@@ -10,7 +10,7 @@ from wlgen.server.probe import Probed
 
 
 def cache_block(found: Probed) -> dict[str, object] | None:
-    """Return the `cache:` block for a spec, None where no rule explains what was seen."""
+    """Return the `cache:` block for a spec, None if no rule explains every observation."""
     if not found.rules:
         return None
     rule = found.rules[0]
@@ -37,7 +37,7 @@ def probed_json(found: Probed) -> str:
 
 
 def probed_text(found: Probed) -> str:
-    """Return the block, the evidence and what could not be told."""
+    """Return the block, the evidence, and what the probe could not find out."""
     block = cache_block(found)
     lines = [f"found      engine: {found.engine}, model {found.model}"]
     lines += [f"found      {fact}" for fact in found.facts]

@@ -44,7 +44,7 @@ def report_lines(report: Report) -> Iterator[str]:
     for line in report.reading:
         yield f"read       {line}"
     if report.in_flight > 1:
-        yield f"in flight  {report.in_flight} a rank admitted together, after the seeds and checks have ended"
+        yield f"in flight  {report.in_flight} requests of a rank run together, after its seeds and checks"
     for number, one in enumerate(report.passes, 1):
         yield from _pass_lines(one, f"pass {number}" if len(report.passes) > 1 else "", report)
     yield from _working_set_lines(report)
@@ -60,7 +60,7 @@ def rule_words(rule: CacheRule) -> str:
         f"{rule.name}: {rule.engine}, pages of {rule.page_size}, hits in multiples of {rule.hit_quantum}"
     ]
     words += [f"window {rule.sliding_window}"] if rule.sliding_window else []
-    words += [f"kept every {rule.retention}"] if rule.retention else []
+    words += [f"state kept every {rule.retention}"] if rule.retention else []
     words += ["speculative"] if rule.speculative else []
     return ", ".join(words)
 
@@ -79,11 +79,13 @@ def _pass_lines(one: PassReport, title: str, report: Report) -> Iterator[str]:
         if found.least and found.most < found.prompt_len:
             wanted = f"{found.least} to {found.most}"
         yield (
-            f"outside the bound: {found.count} requests, first {found.id} on rank {found.dp_rank}: "
+            f"outside the bound: {found.count} request{'s' * (found.count != 1)}, first {found.id} on rank "
+            f"{found.dp_rank}: "
             f"{found.cached_len} cached, {wanted} asked for"
         )
     if report.own_rule and one.unpromised:
-        yield f"{one.unpromised} requests find another cached_len than the set promises"
+        finds = "requests find" if one.unpromised > 1 else "request finds"
+        yield f"{one.unpromised} {finds} another cached_len than the set promises"
 
 
 def _alike(by_rank: Mapping[int, HitFigures]) -> Iterator[tuple[str, HitFigures]]:
@@ -106,7 +108,8 @@ def _working_set_lines(report: Report) -> Iterator[str]:
     held = Counter(report.working_set.values())
     yield ""
     for tokens, ranks in sorted(held.items(), reverse=True)[:_SHOWN]:
-        yield f"held       {tokens} tokens = {tokens // page_size} pages of {page_size}, on {ranks} ranks"
+        on = f"on {ranks} rank{'s' * (ranks != 1)}"
+        yield f"held       {tokens} tokens = {tokens // page_size} pages of {page_size}, {on}"
     if len(held) > _SHOWN:
         yield f"           and {len(held) - _SHOWN} other sizes, see --json"
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from wlgen.spec.rule_choice import RuleChoice
 
 RuleName: TypeAlias = Annotated[
-    str | None, typer.Option("--rule", help="A cache rule by its name; where absent, the set's own.")
+    str | None, typer.Option("--rule", help="A cache rule by its name; left out, the set's own.")
 ]
 EngineName: TypeAlias = Annotated[
     str | None, typer.Option("--engine", help="An engine of `wlgen list`, for a rule by its numbers.")
@@ -19,21 +19,21 @@ PageSize: TypeAlias = Annotated[
     int | None, typer.Option("--page-size", help="Tokens of a page (vLLM: block).")
 ]
 HitQuantum: TypeAlias = Annotated[
-    int | None, typer.Option("--hit-quantum", help="Hits come in multiples of so many tokens.")
+    int | None, typer.Option("--hit-quantum", help="Hits come in multiples of this many tokens.")
 ]
 Speculative: TypeAlias = Annotated[bool, typer.Option("--speculative", help="EAGLE or MTP is on.")]
 SlidingWindow: TypeAlias = Annotated[
     int | None, typer.Option("--sliding-window", help="Tokens of the window of a hybrid model.")
 ]
 Retention: TypeAlias = Annotated[
-    int | None, typer.Option("--retention", help="vLLM: tokens between points where state is kept; 0: none.")
+    int | None, typer.Option("--retention", help="vLLM: tokens between the states that it keeps; 0: none.")
 ]
 Chunk: TypeAlias = Annotated[
     int, typer.Option("--chunk", min=1, help="SGLang: tokens of a prefill chunk of one rank.")
 ]
 Capacity: TypeAlias = Annotated[
     int | None,
-    typer.Option("--capacity", min=1, help="Tokens that the cache of a rank holds; no limit where absent."),
+    typer.Option("--capacity", min=1, help="Tokens that the cache of a rank holds; left out, no limit."),
 ]
 
 

@@ -15,17 +15,18 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         typer.Argument(metavar="[RESULT...]", help="Result files of the client, or folders of them."),
     ] = None,
     client: Annotated[
-        str | None, typer.Option(help="Whose files they are; told from each file where absent.")
+        str | None, typer.Option(help="The client that wrote the files; left out, each file tells.")
     ] = None,
     split: Annotated[
-        list[str] | None, typer.Option(help="A split to audit, may be given again: formal where absent.")
+        list[str] | None, typer.Option(help="A split to audit (repeatable); left out, formal.")
     ] = None,
     round_: Annotated[
         list[int] | None,
-        typer.Option("--round", min=0, help="A round to audit, may be given again: the first where absent."),
+        typer.Option("--round", min=0, help="A round to audit (repeatable); left out, the first built."),
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="The client's limit, for the stable windows; the observed peak.")
+        int | None,
+        typer.Option(min=1, help="The client's limit, for the stable windows; left out, the observed peak."),
     ] = None,
     rate: Annotated[float | None, typer.Option(min=1e-9, help="Planned requests a second.")] = None,
     cards: Annotated[int | None, typer.Option(min=1, help="Accelerators, for tokens/s a card.")] = None,
@@ -40,7 +41,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     absent_is_zero: Annotated[
         bool,
         typer.Option(
-            "--absent-is-zero", help="You know that the server leaves cached tokens out when they are 0."
+            "--absent-is-zero",
+            help="Take missing cached tokens as 0: you know that the server omits 0.",
         ),
     ] = False,
     counters: Annotated[
@@ -51,14 +53,15 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     ] = None,
     requests: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="SGLang's request metrics, file or folder; may be given again."),
+        typer.Option(metavar="FILE", help="SGLang's request metrics, file or folder (repeatable)."),
     ] = None,
     log: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="SGLang's log with its prefill batches; may be given again."),
+        typer.Option(metavar="FILE", help="SGLang's log with its prefill batches (repeatable)."),
     ] = None,
     pair: Annotated[
-        bool, typer.Option("--pair", help="The servers were a prefill/decode pair; counters say so, too.")
+        bool,
+        typer.Option("--pair", help="The servers were a prefill/decode pair; counters tell it, too."),
     ] = False,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page of the whole audit.")
@@ -67,10 +70,10 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 ) -> None:
     """Audit a run: join its results to the rows of the set and check each promise for each request.
 
-    Every row sent once and none foreign, no failure, no retry that the client records, text and tokens exact,
-    planned times kept, cached tokens at least the bound and equal to the plan. Where a client keeps no cached
-    tokens, the servers' counters, request files and logs are the witness. Exit 0 all proved, 1 findings or
-    rows that nobody observed, 2 unusable input.
+    It checks that every row was sent once and nothing else, without a failure or a recorded retry, with exact
+    text and token counts, at its planned time, and that cached tokens meet the bound and equal the plan. If a
+    client keeps no cached tokens, the servers' counters, request files or logs can prove them. Exit 0: all
+    proved; 1: findings, or rows that nobody observed; 2: unusable input.
     """
     from wlgen.audit.audit import audit, parse_rounds, parse_splits
     from wlgen.audit.results import read_results

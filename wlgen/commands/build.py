@@ -19,14 +19,14 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
     ] = None,
     take: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="Copy all files of this spec's set built elsewhere (repeatable)."),
+        typer.Option(metavar="DIR", help="Copy what another machine built from this spec (repeatable)."),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes that share the ranks.", show_default="as many as help"),
+        typer.Option(min=1, help="Processes that share the ranks.", show_default="as many as make it faster"),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace a set of another spec though it was sent or exported.")
+        bool, typer.Option("--replace", help="Replace a set of another spec even if it was sent or exported.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,

@@ -12,7 +12,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")],
     url: Annotated[
         list[str] | None,
-        typer.Option(help="A server, http://HOST:PORT, may be given again; SGLang tells its role itself."),
+        typer.Option(help="A server, http://HOST:PORT (repeatable); SGLang tells its role itself."),
     ] = None,
     prefill: Annotated[list[str] | None, typer.Option(help="A prefill server of a pair.")] = None,
     decode: Annotated[list[str] | None, typer.Option(help="A decode server of a pair.")] = None,
@@ -23,11 +23,11 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     as_json: Annotated[bool, typer.Option("--json", help="Print the scrape as JSON, too.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print problems only.")] = False,
 ) -> None:
-    """Keep what each server counts: requests, prompt tokens, cached tokens by rank and tier.
+    """Write down what each server counts: requests, prompt tokens, cached tokens by rank and tier.
 
-    Take one scrape before a run and one after it: the difference is what the server computed and reused in
-    between, also where the client keeps no figure. `wlgen audit SET RESULTS --counters BEFORE AFTER` reads
-    the two. Exit 1 where a server does not count prompt and cached tokens, or never rests.
+    Take one scrape before a run and one after it. The difference is what the server computed and reused in
+    between, even if the client keeps no figure. `wlgen audit SET RESULTS --counters BEFORE AFTER` reads both.
+    Exit 1 if a server does not count prompt and cached tokens, or never comes to rest.
     """
     import asyncio
 

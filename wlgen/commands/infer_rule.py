@@ -26,15 +26,15 @@ def command(
         Path | None, typer.Option("--set", metavar="DIR", help="The built set that was sent.")
     ] = None,
     split: Annotated[
-        list[str] | None, typer.Option(help="A split of the set, may be given again: formal where absent.")
+        list[str] | None, typer.Option(help="A split of the set (repeatable); left out, formal.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Find the cache rules that fit all reported hits; if none does, list the hits that do not fit.
 
-    Each figure is of one request: tokens of its prompt, tokens it shares with what its rank already held,
-    and tokens that the server reported as cached. Where several rules fit, all are named with the prompt
-    that would tell them apart. Exit 0 where a rule explains all of them, 1 otherwise.
+    Each line is one request: the tokens of its prompt, how many of them its rank already held, and how many
+    the server reported as cached. If several rules fit, it names all of them, and the prompt that would tell
+    them apart. Exit 0 if a rule explains every request, else 1.
     """
     import dataclasses
     import json
@@ -71,7 +71,7 @@ def _lines(found: Inference) -> list[str]:
         quanta = ", ".join(map(str, candidate.quanta)) + (" or more" if candidate.or_more else "")
         lines += [f"  {candidate.words}: quantum {quanta}"]
         if candidate.usual is None:
-            lines += ["    none of them is usual: engines have powers of two"]
+            lines += ["    none of these quanta is usual: engines have powers of two"]
         if len(candidate.quanta) > 1 or candidate.or_more:
             lines += ["    one length cannot tell which; the smallest usual one that fits:"]
         lines += [f"    cache: {{{kind.written}}}" for kind in candidate.rules]

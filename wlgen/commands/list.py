@@ -44,7 +44,7 @@ def _said(kind: str, name: str) -> Iterator[str]:
 
         module = registry.load(cache_rules, name, place=name)
         rule = module.rule(module.Options(), place=name)
-        yield f"page {rule.page_size}, hit quantum {rule.hit_quantum}, where a spec says no other"
+        yield f"page {rule.page_size}, hit quantum {rule.hit_quantum}, unless a spec says otherwise"
         yield f"checked: {module.CHECKED}"
     elif kind == "exporters":
         from wlgen import exporters

@@ -12,7 +12,7 @@ def command(
     spec: Annotated[Path, typer.Argument(help="The spec, a YAML file.", readable=False)],
     in_flight: Annotated[
         int,
-        typer.Option(help="Show the hit ratio in the order sent, with so many rows a rank at a time.", min=0),
+        typer.Option(help="Show the cached ratio in the order sent, with N rows of a rank at a time.", min=0),
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:

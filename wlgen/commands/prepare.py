@@ -17,7 +17,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     ] = None,
     decode: Annotated[list[str] | None, typer.Option(help="A decode server of the pair.")] = None,
     engine: Annotated[
-        str | None, typer.Option(help="Its engine, a name of `wlgen list`; told by its pages where absent.")
+        str | None,
+        typer.Option(help="The engine, a name of `wlgen list`; left out, its pages tell."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model to ask for; the only one served.")] = None,
     only: Annotated[Literal["seed", "check"] | None, typer.Option(help="Do one step alone.")] = None,
@@ -57,7 +58,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     Each row is pinned to its rank. The first check that falls short of its promise ends the run with the
     diagnosis and exit code 1. An API key is read from WLGEN_API_KEY. A second run goes on where the first one
     ended if the server's counters prove that nothing was sent in between, or with --resume; else it starts
-    over. What PREPARED does not vouch for stands in the last line, also with --quiet.
+    over. The last line, which --quiet prints too, also says what PREPARED does not prove.
     """
     import asyncio
 
@@ -100,7 +101,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
             outcome = asyncio.run(prepare_set(workload, target, wanted, progress))
     except KeyboardInterrupt:
         typer.echo(
-            "interrupted; the journal tells what was sent: run it again, with --resume to go on", err=True
+            "interrupted; the journal says what was sent: run it again with --resume to go on", err=True
         )
         raise typer.Exit(130) from None
     if as_json:

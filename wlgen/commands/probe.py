@@ -15,7 +15,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     ] = None,
     decode: Annotated[list[str] | None, typer.Option(help="A decode server of the pair.")] = None,
     engine: Annotated[
-        str | None, typer.Option(help="Its engine, a name of `wlgen list`; told by its pages where absent.")
+        str | None,
+        typer.Option(help="The engine, a name of `wlgen list`; left out, its pages tell."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model to ask for; the only one served.")] = None,
     longest: Annotated[
@@ -27,8 +28,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 ) -> None:
     """Probe a live server with a few throw-away prompts: framing, reporting, ranks, hit quantum, siblings.
 
-    Prints a `cache:` block for the spec with the evidence, and says what could not be told. Sends token ids
-    that are no row of any set, each for one output token. Flushes nothing. Exit 1 where no rule was found.
+    Prints a `cache:` block for the spec with the evidence, and says what it could not find out. Sends token
+    ids that are in no set, for one output token each. Flushes nothing. Exit 1 if it found no rule.
     """
     import asyncio
 

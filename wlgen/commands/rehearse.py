@@ -36,17 +36,18 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     context_length: Annotated[int, typer.Option(min=1, help="Most tokens of prompt and output.")] = 1 << 20,
     enable_metrics: Annotated[
         bool,
-        typer.Option("--enable-metrics", help="Serve /metrics, as SGLang does with it alone."),
+        typer.Option("--enable-metrics", help="Serve /metrics, for which SGLang needs this flag."),
     ] = False,
     pair: Annotated[
         bool,
         typer.Option("--pd", help="A prefill/decode pair: router on PORT, prefill PORT+1, decode PORT+2."),
     ] = False,
     router: Annotated[
-        Literal["mini_lb", "sglang-router"], typer.Option(help="With --pd: whose router stands in front.")
+        Literal["mini_lb", "sglang-router"], typer.Option(help="With --pd: the router in front of the pair.")
     ] = "mini_lb",
     decode_ranks: Annotated[
-        int | None, typer.Option(min=1, max=4096, help="With --pd: ranks of the decode side; as prefill.")
+        int | None,
+        typer.Option(min=1, max=4096, help="With --pd: decode ranks; left out, as prefill."),
     ] = None,
     decode_radix: Annotated[
         bool, typer.Option("--decode-radix-cache", help="With --pd: the decode side has a prefix cache.")

@@ -13,11 +13,11 @@ def command(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
 ) -> None:
-    """Route requests to a prefill/decode pair of SGLang, pinned to a prefill rank alone. It keeps no state.
+    """Route requests to a prefill/decode pair of SGLang, and pin only the prefill rank. It keeps no state.
 
-    A client names the rank as of a plain server: `routed_dp_rank` in the body, or X-Data-Parallel-Rank. The
-    ranks of several prefill servers count on, in the order given. Use it where SGLang's own router drops the
-    pin (chat routes of sglang-router), or where the decode side has other ranks than the prefill side.
+    A client names the rank as for a plain server: `routed_dp_rank` in the body, or X-Data-Parallel-Rank.
+    Ranks are numbered through all prefill servers, in the order given. Use it if SGLang's own router drops
+    the pin (sglang-router, on chat routes), or if the decode side has another number of ranks.
     """
     import asyncio
 

@@ -19,21 +19,21 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     ] = None,
     prompt_len: Annotated[int | None, typer.Option(min=1, help="Tokens of each prompt.")] = None,
     requests: Annotated[int, typer.Option(min=1, help="Requests of one rank, with --prompt-len.")] = 1,
-    cached: Annotated[int, typer.Option(min=0, help="Tokens each finds cached, with --prompt-len.")] = 0,
+    cached: Annotated[int, typer.Option(min=0, help="Cached tokens of each prompt, with --prompt-len.")] = 0,
     chunk: Annotated[int, typer.Option(min=1, help="--chunked-prefill-size.")] = 8192,
     dp_size: Annotated[int, typer.Option(min=1, help="Ranks that DP attention divides the chunk by.")] = 1,
     max_requests: Annotated[
-        int | None, typer.Option(min=1, help="--prefill-max-requests; no limit where absent.")
+        int | None, typer.Option(min=1, help="--prefill-max-requests; left out, no limit.")
     ] = None,
     page_size: Annotated[int | None, typer.Option(min=1, help="--page-size; the set's, or 1.")] = None,
     max_prefill_tokens: Annotated[int, typer.Option(min=1, help="--max-prefill-tokens.")] = 16384,
     first: Annotated[int, typer.Option(min=0, help="Rounds to show in full.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Restate SGLang's PrefillAdder: which request gets how many tokens in which round.
+    """Show how SGLang's scheduler splits prompts into prefill rounds.
 
-    For prompts given by their length, or for a built set's formal rows, rank by rank, each finding cached
-    what the set promises. All requests wait from the start, first come first served.
+    The prompts are given by their length, or are a built set's formal rows, rank by rank, with the cached
+    tokens that the set promises. All requests wait from the start, first come first served.
     """
     import dataclasses
     import json
@@ -78,5 +78,6 @@ def _lines(found: Rounds, title: str, page_size: int) -> list[str]:
         [f"           and {len(found.chunks) - _SHOWN} other sizes"] if len(found.chunks) > _SHOWN else []
     )
     if found.lone_tails:
-        lines += [f"{found.lone_tails} rounds hold nothing but a tail of less than a page of {page_size}"]
+        some = f"{found.lone_tails} round{'s hold' if found.lone_tails > 1 else ' holds'}"
+        lines += [f"{some} nothing but a tail of less than a page of {page_size}"]
     return lines

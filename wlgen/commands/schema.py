@@ -6,9 +6,9 @@ import typer
 
 
 def command() -> None:
-    """Print the JSON Schema of a spec, by which an editor completes and checks it.
+    """Print the JSON Schema of a spec, with which an editor completes and checks a spec.
 
-    Editors with the YAML language server read it where the first line of a spec names a copy of it:
+    Editors with the YAML language server read it if the first line of the spec names a copy of it:
     # yaml-language-server: $schema=spec.schema.json
     """
     import json

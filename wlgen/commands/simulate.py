@@ -38,29 +38,29 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     chunk: Chunk = 8192,
     capacity: Capacity = None,
     in_flight: Annotated[
-        int, typer.Option(min=1, help="Requests of a rank that are admitted together, after its seeds.")
+        int, typer.Option(min=1, help="How many requests of a rank run together, after its seeds.")
     ] = 1,
     order: Annotated[
         Literal["file", "interleaved", "shuffled"],
-        typer.Option(help="As in the files, one of each rank in turn, or shuffled."),
+        typer.Option(help="As in the files, one row of each rank in turn, or shuffled."),
     ] = "file",
     order_seed: Annotated[int, typer.Option(help="Seed of the shuffled order.")] = 0,
     skip_seeds: Annotated[bool, typer.Option("--skip-seeds", help="Leave the seeds out.")] = False,
     full_seeds: Annotated[
         bool, typer.Option("--full-seeds", help="Make each seed as long as a formal prompt.")
     ] = False,
-    passes: Annotated[int, typer.Option(min=1, help="Send everything so many times.")] = 1,
+    passes: Annotated[int, typer.Option(min=1, help="How many times to send everything.")] = 1,
     unpinned: Annotated[
         int | None,
         typer.Option(metavar="RANK", min=0, help="Send to ranks in turn, from this one; seeds stay pinned."),
     ] = None,
     dp_ranks: Annotated[
         int | None,
-        typer.Option(min=1, help="Ranks, for a JSONL file; lines that name none go to them in turn."),
+        typer.Option(min=1, help="Ranks, for a JSONL file; lines without a rank go to them in turn."),
     ] = None,
     text: Annotated[
         Literal["chat", "raw"] | None,
-        typer.Option(help="Read a text as one user message, or as it stands; an export of ours tells."),
+        typer.Option(help="Read a text as one user message or as a raw prompt; an export of wlgen tells."),
     ] = None,
     encoding: Annotated[
         str, typer.Option(help="Encoding of a JSONL file's text: a name, a folder or a hub id.")
@@ -78,10 +78,10 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
 ) -> None:
     """Replay requests through a model of the engine's prefix cache, one a DP rank.
 
-    Says what the engine will report as cached for every request, checked against the engines' own code:
-    least, 1 % point, median, mean and aggregate, by split and rank, the working set of each rank, and under a
-    capacity who is evicted. Each request ends before its rank's next begins, unless --in-flight
-    says how many run together. Exit 0 where every bound is met.
+    Says how many tokens the engine will report as cached for every request, by a model that was checked
+    against the engines' own code: least, 1 % point, median, mean and aggregate, by split and rank; the
+    working set of each rank; and with --capacity what is evicted. Each request ends before the next request
+    of its rank begins, unless --in-flight says how many run together. Exit 0 if every bound is met.
     """
     from wlgen.commands._replay_text import report_json, report_lines
     from wlgen.simulate.input import Sending

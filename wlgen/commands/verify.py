@@ -24,13 +24,13 @@ def command(
 ) -> None:
     """Prove a built set: compose each row of its spec again and compare it with the file, byte for byte.
 
-    The hashes alone find a damaged disk. Composing again also finds a mistake and a forger who changed the
-    hashes too: another seed, another task, swapped or edited texts. The composed ids are then replayed
-    through the cache rule, so each row's cached tokens are what the server will report.
+    The hashes find a damaged disk. Composing again also finds a mistake, and a forger who changed the hashes
+    too: another seed, another task, swapped or edited texts. It then replays the composed ids through the
+    cache rule, so that each row's cached tokens are those that the server will report.
 
-    --full takes nothing from the build: it encodes each text whole with the reference tokenizer, checks
-    lengths, ids, safe text and what every two rows share, and replays those ids. It finds a fault of wlgen's
-    own composing. It takes as long as one encode pass, and it does not ask whether the texts are the spec's.
+    --full uses nothing of the build: it encodes each text whole with the reference tokenizer, checks lengths,
+    ids, safe text and what every two rows share, and replays those ids. So it also finds a fault in wlgen's
+    composing. It takes as long as one encode pass, and does not check that the texts are the spec's.
     """
     import dataclasses
     import json
