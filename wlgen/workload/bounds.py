@@ -74,7 +74,7 @@ class Bound(Strict):
         default=None,
     )
     tolerance: Ratio = key(
-        "How far the plan may be from the aggregate, above or below. Only with aggregate.",
+        "How far the plan may miss the aggregate. Only with aggregate.",
         unit="cached tokens / prompt tokens",
         example="0.01",
         default=Fraction(5, 1000),
