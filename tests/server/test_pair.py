@@ -21,6 +21,7 @@ from wlgen.server.journal import JOURNAL
 from wlgen.server.outcome import Wanted
 from wlgen.server.prepare import PrimedServer, prepare_set
 from wlgen.server.probe import probe_server
+from wlgen.workload.splits import Split
 
 RANKS = (0, 1, 2)
 
@@ -120,7 +121,7 @@ def test_with_decodes_cache_the_prefill_sides_counters_are_the_figure(warm):
         outcome = prepared(warm, pair)
         assert outcome.prepared
         assert "decode radix cache: ON" in "\n".join(outcome.proofs)
-        assert outcome.check.reused == sum(row.cached_len for row in warm.rows(("check",)))
+        assert outcome.steps[Split.CHECK].reused == sum(row.cached_len for row in warm.rows(("check",)))
     with rehearsed_pair(warm, decode_radix=True, faults=("lose-cache=1",)) as pair:
         outcome = prepared(warm, pair, concurrency=1)
         assert [f.id for f in outcome.findings] == ["check-r01-000000"]  # though decode's cache claims a hit
@@ -131,9 +132,11 @@ def test_the_addresses_stand_in_the_journal_and_other_addresses_start_over(warm)
         prepared(warm, pair)
         begin = orjson.loads((warm.folder / JOURNAL).read_bytes().splitlines()[0])
         assert (begin["prefill"], begin["decode"]) == ([pair.prefill], [pair.decode])
-        assert prepared(warm, pair).seed.requests == 0  # counters of the prefill side moved by nothing else
+        assert (
+            prepared(warm, pair).steps[Split.SEED].requests == 0
+        )  # counters of the prefill side moved by nothing else
         httpx.post(f"{pair.url}/v1/completions", json={"prompt": [1, 2, 3], "max_tokens": 1})
-        assert prepared(warm, pair).seed.requests == 3
+        assert prepared(warm, pair).steps[Split.SEED].requests == 3
 
 
 def test_the_command_takes_both_sides(warm):

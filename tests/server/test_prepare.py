@@ -22,6 +22,7 @@ from wlgen.server.journal import JOURNAL
 from wlgen.server.outcome import Outcome, Wanted
 from wlgen.server.prepare import PrimedServer, parse_ranks, prepare_set
 from wlgen.workload.opened import Workload, open_workload
+from wlgen.workload.splits import Split
 
 RANKS = (0, 1, 2)
 SLOW = TimeModel(prefill_rate=1000, decode_rate=1e9)
@@ -137,9 +138,9 @@ def test_the_cost_counts_what_was_computed_and_reused(warm):
     with rehearsal(warm) as running:
         outcome = prepared(warm, running.url)
     seeds, checks = (list(warm.rows((split,))) for split in ("seed", "check"))
-    assert outcome.seed.computed == sum(row.prompt_len for row in seeds)
-    assert outcome.check.reused == sum(row.cached_len for row in checks)
-    assert outcome.check.computed == sum(row.prompt_len - row.cached_len for row in checks)
+    assert outcome.steps[Split.SEED].computed == sum(row.prompt_len for row in seeds)
+    assert outcome.steps[Split.CHECK].reused == sum(row.cached_len for row in checks)
+    assert outcome.steps[Split.CHECK].computed == sum(row.prompt_len - row.cached_len for row in checks)
     assert outcome.flush.requests == 1
 
 
@@ -507,10 +508,14 @@ def rounds():
 def test_a_round_sends_its_own_checks_alone_and_empties_nothing(rounds):
     with rehearsal(rounds) as running:
         first = prepared(rounds, running.url)
-        assert (first.prepared, first.seed.requests, first.check.requests) == (True, 3, 3)
+        assert (first.prepared, first.steps[Split.SEED].requests, first.steps[Split.CHECK].requests) == (
+            True,
+            3,
+            3,
+        )
         assert rows_sent(running, rounds)[3:] == [f"check-r0{r}-000000" for r in RANKS]
         later = prepared(rounds, running.url, round=2)
-        assert (later.prepared, later.findings, later.seed.requests) == (True, [], 0)
+        assert (later.prepared, later.findings, later.steps[Split.SEED].requests) == (True, [], 0)
         assert rows_sent(running, rounds)[6:] == [f"check-r0{r}-000000-k2" for r in RANKS]
         assert [path for path, _, _ in running.requests].count("/flush_cache") == 1
         assert journal(rounds)[-1]["event"] == "prepared"

@@ -32,6 +32,7 @@ from wlgen.server.prepare import PrimedServer, prepare_set
 from wlgen.server.scrape import COUNTERS_BEFORE
 from wlgen.workload.opened import Workload, open_workload
 from wlgen.workload.rows import Row
+from wlgen.workload.splits import Split
 
 VLLM = os.environ.get("WLGEN_VLLM", "")
 CLIENTS = os.environ.get("WLGEN_CLIENTS", "")
@@ -187,11 +188,13 @@ def test_two_ranks_of_128_token_blocks_keep_every_promise(tmp_path):
         assert outcome.prepared
         assert any("pinning: proved" in proof for proof in outcome.proofs)
         assert any("framing: proved" in proof for proof in outcome.proofs)
-        assert prepared(workload, url).seed.requests == 0  # it goes on with the seeds that are held
+        assert (
+            prepared(workload, url).steps[Split.SEED].requests == 0
+        )  # it goes on with the seeds that are held
         answer = audited(workload, url)
         assert (answer["exit"], answer["findings"]) == (0, [])
         again = prepared(workload, url)  # the formal rows were sent meanwhile, so it starts over
-        assert (again.prepared, again.seed.requests) == (True, 2)
+        assert (again.prepared, again.steps[Split.SEED].requests) == (True, 2)
         found = probed(url)
     assert found["cache"] == {"engine": "vllm", "page_size": 128, "hit_quantum": 128, "speculative": False}
     assert (found["dp_ranks"], found["separate"], found["kept_late"]) == (2, True, False)

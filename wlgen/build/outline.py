@@ -21,7 +21,7 @@ from wlgen.spec import file as spec_file
 from wlgen.spec.lengths import describe
 from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload
-from wlgen.workload.splits import BEFORE, SPLITS, Split
+from wlgen.workload.splits import BEFORE, BY_NAME, Split
 
 POINTS = 12  # how many figures the trajectory has
 
@@ -35,7 +35,7 @@ def outline(ready: Blueprint, in_flight: int = 0) -> dict[str, Any]:
     plan, rule = ready.plan, ready.spec.cache
     formal = _Columns()
     tree = [node._asdict() for node in prefix_tree(formal.read(ready))]
-    splits = {split.value: _split(ready, split) for split in SPLITS}
+    splits = {split: _split(ready, BY_NAME[split], counts) for split, counts in plan.counts().items()}
     return {
         "name": ready.spec.name,
         "rule": {"name": rule.name, "page_size": rule.page_size, "hit_quantum": rule.hit_quantum},
@@ -111,10 +111,9 @@ def _arrivals(ready: Blueprint, times: array[int]) -> dict[str, Any] | None:
     }
 
 
-def _split(ready: Blueprint, split: Split) -> dict[str, Any]:
+def _split(ready: Blueprint, split: Split, counts: dict[str, Any]) -> dict[str, Any]:
     """Return how many rows a split has, and the figures of its first row."""
     plan, rounds = ready.plan, ready.spec.rounds if split.each_round else 1
-    per_rank = [plan.count(split, rank) for rank in range(ready.spec.dp_ranks)]
     first, tokens, kinds = None, 0, set()
     for row in (row for rank in range(ready.spec.dp_ranks) for row in plan.rows(split, rank)):
         first = first or row
@@ -122,8 +121,7 @@ def _split(ready: Blueprint, split: Split) -> dict[str, Any]:
         kinds.add((row.prompt_len, row.cached_len, row.output_len))
     size = sum(map(len, row_line(ready.composer().compose(first)))) / first.prompt_len if first else 0
     return {
-        "rows": sum(per_rank),
-        "per_rank": per_rank,
+        **counts,
         "prompt_len": first.prompt_len if first else 0,
         "cached_len": first.cached_len if first else 0,
         "output_len": first.output_len if first else 0,

@@ -15,8 +15,9 @@ _SHOWN = 16
 
 
 def outcome_json(outcome: Outcome) -> str:
-    """Return the outcome as JSON."""
-    return json.dumps(dataclasses.asdict(outcome), indent=2)
+    """Return the outcome as JSON, in which each step has a key of its own, such as "seed"."""
+    fields = dataclasses.asdict(outcome)
+    return json.dumps(fields | fields.pop("steps"), indent=2)
 
 
 def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
@@ -25,8 +26,7 @@ def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:
     lines += [f"note       {note}" for note in outcome.notes]
     if outcome.flush.requests:
         lines.append(f"flush      {outcome.flush.seconds:.2f} s")
-    steps = (("seeds", outcome.seed), ("checks", outcome.check))
-    lines += [_cost(name, cost) for name, cost in steps if cost.requests]
+    lines += [_cost(f"{split}s", cost) for split, cost in outcome.steps.items() if cost.requests]
     if outcome.counters:
         lines.append(f"counters   {outcome.counters}: BEFORE of `wlgen audit --counters BEFORE AFTER`")
     if outcome.findings:

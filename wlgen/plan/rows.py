@@ -18,7 +18,7 @@ from wlgen.spec.model import Spec
 from wlgen.streams import Coordinates
 from wlgen.workload.bounds import Bound
 from wlgen.workload.manifest import Promises
-from wlgen.workload.splits import BY_NAME, SPLITS, Split, in_order
+from wlgen.workload.splits import BY_NAME, LISTED, SPLITS, Split, in_order
 
 File: TypeAlias = tuple[Split, int, int]
 """A file of rows: split, rank, round."""
@@ -160,7 +160,11 @@ class Plan:
     def counts(self) -> dict[str, dict[str, Any]]:
         """Return the rows of each split in one round, as the manifest keeps them."""
         per_rank = {s: [self.count(s, rank) for rank in range(self.spec.dp_ranks)] for s in SPLITS}
-        return {s.value: {"rows": sum(counts), "per_rank": counts} for s, counts in per_rank.items()}
+        return {
+            s.value: {"rows": sum(counts), "per_rank": counts}
+            for s, counts in per_rank.items()
+            if s in LISTED or any(counts)
+        }
 
 
 def row_id(split: str, rank: int, index: int, round_: int) -> str:

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from wlgen.audit.explain import Diagnosis
 from wlgen.workload.rows import Finding
+from wlgen.workload.splits import BEFORE, Split
 
 Only: TypeAlias = Literal["seed", "check"]
 
@@ -50,7 +51,8 @@ class Outcome:
     server leaves cached tokens out if they are 0. proofs: what the preflight found. unproved: what PREPARED
     does not promise, such as "pins". refused: why nothing was sent; "" if rows were sent. nothing: whether
     the set has neither seeds nor checks. counters: the file with the server's counters after the checks,
-    which `wlgen audit --counters` reads as BEFORE; "" if there is none.
+    which `wlgen audit --counters` reads as BEFORE; "" if there is none. steps: what each split cost that is
+    sent before the formal rows.
     """
 
     prepared: bool = False
@@ -64,5 +66,4 @@ class Outcome:
     diagnosis: list[Diagnosis] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     flush: Cost = field(default_factory=Cost)
-    seed: Cost = field(default_factory=Cost)
-    check: Cost = field(default_factory=Cost)
+    steps: dict[Split, Cost] = field(default_factory=lambda: {split: Cost() for split in BEFORE})

@@ -143,11 +143,13 @@ class Preparation:
         # A check may find more than planned only if an earlier run sent it, and its journal counts.
         self._before = frozenset(history.sent) if resumed else frozenset()
         self._done = frozenset([*history.seeded, *history.passed]) if resumed else frozenset()
-        if not self._checks_alone:
-            await self._phase(Split.SEED, self._seed, self.outcome.seed)
-            self._looks.append(await look(self._server))
-        if self._wanted.only != "seed" and not self.outcome.findings:
-            await self._phase(Split.CHECK, self._check, self.outcome.check)
+        for split in BEFORE:
+            unasked = self._checks_alone if split.primes else self.outcome.findings
+            if unasked or self._wanted.only not in (None, split):
+                continue
+            await self._phase(split, self._seed if split.primes else self._check, self.outcome.steps[split])
+            if split.primes:
+                self._looks.append(await look(self._server))
         await self._end(resumed=resumed)
 
     async def _flush(self) -> None:

@@ -20,7 +20,7 @@ from wlgen.server.preparation import NotHeldError, Preparation
 from wlgen.spec import file as spec_file
 from wlgen.workload.manifest import MANIFEST, FileProof
 from wlgen.workload.opened import Workload
-from wlgen.workload.splits import BEFORE, Split
+from wlgen.workload.splits import BEFORE
 
 Progress = Callable[[int, int], None]
 
@@ -95,7 +95,8 @@ async def prepare_set(
 def _files(workload: Workload, wanted: Wanted) -> list[FileProof]:
     """Return the files whose rows a preparation may send."""
     if wanted.round is not None:
-        return workload.files((Split.CHECK,), wanted.ranks, (wanted.round,))
+        checks = [split for split in BEFORE if not split.primes]
+        return workload.files(checks, wanted.ranks, (wanted.round,))
     first = min(workload.manifest.rounds or (0,))
     return workload.files(BEFORE, wanted.ranks, (first,))
 

@@ -11,9 +11,10 @@ from wlgen.pages import MOST_TOKENS, ceil_to, floor_to
 from wlgen.spec.lengths import MOST_ROWS
 from wlgen.spec.model import Ranks, Session
 from wlgen.spec.prefix import Prefix
-from wlgen.spec.splits import FormalSplit, SeedSplit
+from wlgen.spec.splits import FormalSplit, SeedSplit, Splits
 from wlgen.strict.problems import KeyPath, Problems
 from wlgen.workload.bounds import Bound
+from wlgen.workload.splits import BEFORE
 
 T = TypeVar("T")
 _SESSION = ("requests", "session")
@@ -106,10 +107,8 @@ def _check_seeds(
             expected = "the prefix's length, since a cold class has no bound to derive it from"
             remedy = "Add tokens, pages or ratio to the last level, for example `tokens: 4096`."
             problems.add((*at, "prefix"), expected=expected, found="none", remedy=remedy)
-    if any(b.cold for b in bounds) and value_at(value, ("splits", "check", "per_rank"), 0):
-        remedy = "Delete splits.check: a cold set has none."
-        expected = "no checks, which would fill the cache before the formal rows"
-        problems.add(("splits", "check"), expected=expected, found="some", remedy=remedy)
+    if any(b.cold for b in bounds):
+        _check_fills_no_cache(value, problems)
     warm = any(b.warm for b in bounds)
     if asked == {}:
         return
@@ -122,13 +121,22 @@ def _check_seeds(
         problems.add(path, expected=expected, found=f"{seed.per_rank} a rank", remedy=remedy)
 
 
+def _check_fills_no_cache(value: dict[str, Any], problems: Problems) -> None:
+    """Check that a cold set has no checks or other rows before its formal ones."""
+    for split in (split for split in BEFORE if not split.primes):
+        if value_at(value, ("splits", split, "per_rank"), 0):
+            remedy = f"Delete splits.{split}: a cold set has none."
+            expected = f"no {split}s, which would fill the cache before the formal rows"
+            problems.add(("splits", split.value), expected=expected, found="some", remedy=remedy)
+
+
 def _check_size(value: dict[str, Any], rows: int, ranks: int, problems: Problems) -> None:
     """Check that all rounds together have no more formal rows and checks than a plan can hold."""
-    checks = value_at(value, ("splits", "check", "per_rank"), 1)
-    rounds = value.get("rounds", 1)
-    if type(checks) is not int or type(rounds) is not int:
+    splits, rounds = _valid(TypeAdapter(Splits), value.get("splits")), value.get("rounds", 1)
+    if splits is None or type(rounds) is not int:
         return
-    total = rounds * (rows + checks * ranks)
+    before = sum(splits.per_rank(split) for split in BEFORE if split.each_round)
+    total = rounds * (rows + before * ranks)
     if total > MOST_ROWS:
         expected = f"at most {MOST_ROWS} formal rows and checks in all rounds"
         remedy = "Ask for fewer rows or rounds, or split the spec into several of other random_seeds."

@@ -315,7 +315,8 @@ class DrawnSpec(CommonKeys):
         cold = any(of.cached.cold for of in self.requests)
         check = CheckSplit(per_rank=0) if cold else splits.check
         seed = (splits.seed or SeedSplit()) if warm else None
-        return self.model_copy(update={"splits": Splits(seed=seed, check=check, formal=splits.formal)})
+        resolved = splits.model_copy(update={"seed": seed, "check": check})
+        return self.model_copy(update={"splits": resolved})
 
 
 class TraceSpec(CommonKeys):

@@ -4,8 +4,9 @@ A server gets the seeds first, and once, however many rounds there are; then eac
 rows. A set of 16 ranks and two rounds has the files seed/rank-00 to -15, check/rank-00 to -15,
 formal/rank-00 to -15, and then check and formal of round 1.
 
-A new kind is one member of `Split`, and a field of the same name in the spec's `splits` that says how many
-rows it has.
+A new kind is one member of `Split`, at its place in that order, and a key of the same name in the spec's
+`splits` (spec/splits.py) that says how many rows it has; the key may be left out, so that older specs and
+their sets stay as they are.
 """
 
 from __future__ import annotations
@@ -59,6 +60,11 @@ BY_NAME: Mapping[str, Split] = {split.value: split for split in SPLITS}
 PRIMING = tuple(split for split in SPLITS if split.primes)
 BEFORE = tuple(split for split in SPLITS if not split.measured)  # what prepares a server for the benchmark
 MEASURED = tuple(split for split in SPLITS if split.measured)
+LISTED = (
+    Split.SEED,
+    Split.CHECK,
+    Split.FORMAL,
+)  # in each manifest, with rows or without; others with rows only
 
 
 def in_order(rounds: Iterable[int]) -> Iterator[tuple[Split, int]]:
