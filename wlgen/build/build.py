@@ -153,8 +153,10 @@ def _write(
 
     shares = share_out(plan, folder, files, method, jobs)
     if len(shares) == 1:
+        # The gate takes rows rank by rank, the evidence split by split, so each row is planned twice. Of the
+        # 22 s that 100,000 short rows take, the second time is 1.1 s; to hold 10,000,000 plans takes 7 GB.
         gate(plan, shares[0].ranks)
-        evidence = Evidence(method)  # filled while rows are composed, so that no row is planned twice
+        evidence = Evidence(method)  # filled while rows are composed, so that none is planned a third time
         proofs = shares[0].write(ready, evidence.take, tell)
     else:
         from wlgen.build.processes import Jobs  # noqa: PLC0415 (most builds need no other process)
