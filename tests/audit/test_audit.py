@@ -528,4 +528,4 @@ def test_the_command_as_a_real_process(folder, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "all promises hold" in done.stdout
-    assert "All promises hold" in page.read_text()
+    assert "KEPT, all promises hold" in page.read_text()

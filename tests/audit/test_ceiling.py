@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import orjson
@@ -12,12 +14,16 @@ import pytest
 from hypothesis import given as holds_for
 from hypothesis import strategies as st
 from kit.audits import CACHED, PROMPT, good, manifest, plain, row, rows, write_set
+from rich.console import Console
 
 from wlgen import cli
 from wlgen.audit.audit import audit
 from wlgen.audit.ceiling import SentRows, fewest_short, prove
 from wlgen.audit.findings import Promised
 from wlgen.audit.given import Given
+from wlgen.report.page import page
+from wlgen.report.terminal import terminal
+from wlgen.report.words import witnesses
 from wlgen.server.scrape import write_scrape
 from wlgen.witnesses import PrefillBatch, Prepared, Scrape, ServedRequest, ServerCounts
 from wlgen.workload.manifest import Bound
@@ -121,6 +127,8 @@ def test_a_shortfall_is_laid_to_its_rank_where_counters_tell_ranks_apart():
         (blind(), {"aborted": 1}, "no request was aborted"),
         (blind(), {"retracted": 1}, "no request was aborted"),
         (blind(), {"started": 2.0}, "no server restarted"),
+        (blind(), {"cached_storage": 128}, "no hit came from a store"),
+        (blind(), {"cached_external": 128}, "no hit came from a store"),
         (blind(), {"role": "decode"}, "both scrapes are of the servers"),
         (blind(attempts=2), {}, "the results show each row once"),
     ],
@@ -304,6 +312,12 @@ def test_exactly_twice_the_plan_is_a_sum_of_both_servers():
     assert "exactly twice the plan" in found.findings[0].got
 
 
+def test_the_rank_of_a_pair_is_no_finding_though_nobody_said_pair():
+    """A figure that no prefix can reach is the decode server's, and so is the rank that answered."""
+    found = audit(ROWS, [("r", good(FORMAL, cached_tokens=PROMPT, dp_rank=9))], manifest())
+    assert {f.promise for f in found.findings} == {"cached_of_prefill"}
+
+
 # --- acceptance, states in the command
 
 
@@ -313,6 +327,34 @@ def test_acceptance_length_is_of_the_whole_run_and_proposals_stay_unobserved_whe
     assert found.acceptance.by_proposals is None
     found = audited(blind(), later=after(drafts=40, proposed_tokens=120, accepted_tokens=90))
     assert (found.acceptance.length, found.acceptance.by_proposals) == (3.25, 0.75)
+    said = "\n".join(witnesses(found))
+    assert "acceptance length of the whole run: 3.25 = 130 output tokens / 40 verify steps" in said
+    assert "acceptance by slots: NOT_OBSERVED = accepted drafts / draft slots" in said
+    assert "acceptance by proposals: 0.7500 = accepted drafts / proposed drafts" in said
+    assert "Acceptance length of the whole run: 3.25" in page(found)
+
+
+def test_a_group_that_found_nothing_is_seen_at_once_in_terminal_and_page():
+    grouped = [
+        replace(each, group=f"g{number % 2}") if each.split == "formal" else each
+        for number, each in enumerate(ROWS)
+    ]
+    formal = [each for each in grouped if each.split == "formal"]
+    first, second = ([each for each in formal if each.group == name] for name in ("g0", "g1"))
+    found = audit(grouped, [("r", good(first) + good(second, cached_tokens=0))], manifest())
+    written = StringIO()
+    Console(file=written, width=200).print(terminal(found))
+    assert "found nothing cached: group g1" in written.getvalue()
+    assert re.search(r"group g1 +4 +4 +0\.0000", written.getvalue())
+    assert "Found nothing cached: group g1" in page(found)
+    assert "<td>group g1</td>" in page(found)
+
+
+def test_a_page_shows_what_the_servers_say_and_what_nobody_observed():
+    assert "8 rows proved by ceiling" in page(audited(blind()))
+    unproved = page(audit(ROWS, [("r", blind())], manifest(), blind=("this client keeps no cached tokens",)))
+    assert "What is not proved" in unproved
+    assert "this client keeps no cached tokens: give --counters" in unproved
 
 
 def test_the_command_proves_by_two_scrapes_and_names_the_client_without_them(tmp_path, monkeypatch, capsys):
@@ -334,7 +376,7 @@ def test_the_command_proves_by_two_scrapes_and_names_the_client_without_them(tmp
     assert (code, answer["verdict"], answer["states"]) == (0, "KEPT", {"proved by ceiling": 8})
     code, streams = run(folder, results)
     assert code == 1
-    assert "not proved" in streams.out
+    assert "NOT PROVED, nobody observed cached tokens of 8 rows" in streams.out
     code, streams = run(folder, *scrapes)
     assert code == 1, streams.err
     assert "these fit a kept run" in streams.out

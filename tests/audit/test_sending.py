@@ -143,7 +143,7 @@ def test_times_that_no_result_holds_are_said_to_be_unseen():
     assert any("NOT_OBSERVED" in line for line in sending(found))
     assert found.findings == ()
     assert found.verdict == "NOT PROVED"
-    assert verdict(found).startswith("not proved, no result says when 20 rows with planned times were sent")
+    assert verdict(found).startswith("NOT PROVED, no result says when 20 rows with planned times were sent")
     asked = audited(content, results, late=math.inf)
     assert (asked.lateness, asked.verdict) == (None, "KEPT")
 

@@ -127,7 +127,13 @@ def prove(sent: SentRows, before: Scrape, after: Scrape) -> Ceiling:
         if before.quiet and after.quiet
         else f"{'BEFORE' if not before.quiet else 'AFTER'} was read while requests ran or counters moved",
     )
-    ceiling = [resting, *_history(sent, before), *_no_second_try(moved), *_of_the_plan(sent)]
+    ceiling = [
+        resting,
+        *_history(sent, before),
+        *_no_second_try(moved),
+        _no_outer_store(moved),
+        *_of_the_plan(sent),
+    ]
     bounded = comparable and all(c.holds for c in ceiling)
     # A sum of 0 leaves no row anything to hide, whatever was served before: each row found 0.
     nothing = comparable and resting.holds and observed == planned == 0
@@ -266,6 +272,24 @@ def _no_second_try(moved: Moved) -> Iterator[Condition]:
         name="no request was aborted, retracted or preempted",
         holds=not wrong,
         seen="; ".join(wrong) or "none was",
+    )
+
+
+def _no_outer_store(moved: Moved) -> Condition:
+    """Return whether no hit came from a store that a flush leaves as it was.
+
+    A flush empties a server's device and host memory. A store below them (HiCache's storage, a connector's
+    server) keeps what an earlier run of this set wrote there, and a row may then find its own part in it.
+    """
+    hits = {
+        tier: max(moved.total.get(f"cached_{tier}", 0), moved.total.get(f"hit_{tier}", 0))
+        for tier in ("storage", "external")
+    }
+    found = [f"{count:,} cached tokens came from the {tier} tier" for tier, count in hits.items() if count]
+    return Condition(
+        name="no hit came from a store that a flush does not empty",
+        holds=not found,
+        seen="; ".join(found) or "none is counted",
     )
 
 

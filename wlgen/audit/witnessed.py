@@ -73,6 +73,8 @@ def judge(
     """
     rule, judged = manifest.cache, Judged()
     lots: list[tuple[Promised, JudgedResult]] = []
+    # A figure of the decode server shows a pair, though nobody said so.
+    pair = given.is_pair or any(_other_side(row, r.cached_tokens, rule) for row, r in joined.pairs)
     refused = 0
     for row, read in joined.pairs:
         result = _with_zero(read) if absent_is_zero else read
@@ -81,7 +83,7 @@ def judge(
         result, state, findings = _completed(result, records, row)
         if by_server and state == "client":
             state = "server"
-        if given.is_pair:
+        if pair:
             result = dataclasses.replace(result, dp_rank=None)  # the decode side's, whatever the plan
         if words := _other_side(row, result.cached_tokens, rule) if state == "client" else "":
             refused += 1

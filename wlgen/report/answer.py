@@ -83,6 +83,7 @@ def _ceiling(found: Ceiling | None) -> dict[str, Any] | None:
         return None
     names = ("planned", "observed", "comparable", "kept")
     return {name: getattr(found, name) for name in names} | {
+        "by_rank": {str(rank): dict(counts) for rank, counts in found.moved.ranks.items()},
         "conditions": [asdict(condition) for condition in found.conditions],
         "short": [asdict(short) for short in found.short],
     }

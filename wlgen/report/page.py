@@ -22,18 +22,22 @@ from wlgen.report.words import (
     FLOOR,
     NO_BOUND,
     WINDOWS,
+    at_zero,
+    by_kind,
     by_promise,
     class_cells,
     counted,
     headline,
-    lowest_ranks,
+    left_out,
     promises,
     recorded,
     sending,
     shown,
     spread_cells,
     spreads,
+    unseen,
     verdict,
+    witnesses,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
 EXAMPLES = 5  # findings shown of each broken promise
 FOLDED = 200  # more of them behind a fold
 LISTED = 12  # prefixes, more behind a fold
-RANKS = 64  # in the table, the lowest where there are more
+RANKS = 64  # of ranks, groups, classes and rounds in the table, the lowest where there are more
 
 
 def check_place(path: Path) -> None:
@@ -65,15 +69,14 @@ def page(audit: Audit, tree: Tree | None = None) -> str:
     """Return the whole page as HTML."""
     from markupsafe import Markup  # noqa: PLC0415 (only a page needs it)
 
-    ranks = lowest_ranks(audit.by_rank, RANKS)
-    fewer = len(ranks) < len(audit.by_rank)
+    fewer = left_out(audit, RANKS)
     return _template().render(
         audit=audit,
         style=Markup(STYLE),  # noqa: S704 (our own)
         kind={"KEPT": "kept", "NOT KEPT": "broken", "NOT PROVED": "unread"}[audit.verdict],
         verdict=verdict(audit),
         tiles=list(_tiles(audit)),
-        recorded=recorded(audit),
+        said=[line for line in (at_zero(audit), recorded(audit), unseen(audit), *witnesses(audit)) if line],
         class_names=CLASS_NAMES,
         classes=class_cells(audit),
         broken=list(_broken(audit)),
@@ -81,8 +84,8 @@ def page(audit: Audit, tree: Tree | None = None) -> str:
         distribution=Markup(distribution(audit)),  # noqa: S704
         trajectory=Markup(trajectory(audit)),  # noqa: S704
         prefixes=_prefixes(tree or Tree(())),
-        summaries=[_summary(summary) for summary in (*audit.by_split, *ranks)],
-        lowest=f" The {len(ranks)} lowest of {len(audit.by_rank)} ranks." if fewer else "",
+        summaries=[_summary(name, summary) for name, summary in by_kind(audit, RANKS)],
+        lowest=f" The lowest are shown; {' and '.join(fewer)} are not." if fewer else "",
         worst=list(_worst(audit)),
         timed=timed_split(audit.splits),
         timeline=Markup(timeline(audit)),  # noqa: S704
@@ -152,8 +155,8 @@ def _worst(audit: Audit) -> Iterator[list[str]]:
             yield [row.id, str(row.dp_rank), *counts, shown(ratio)]
 
 
-def _summary(summary: Summary) -> list[str]:
-    name = f"all {summary.split}" if summary.dp_rank is None else f"{summary.split}, rank {summary.dp_rank}"
+def _summary(name: str, summary: Summary) -> list[str]:
+    name = name.strip() if summary.by != "split" else f"all {name}"
     ratios = (summary.minimum, summary.p1, summary.p50, summary.mean)
     findings = str(summary.findings) if summary.findings else ""
     return [name, str(summary.rows), str(summary.observed), *map(shown, ratios), findings]

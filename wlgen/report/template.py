@@ -29,8 +29,9 @@ PAGE = """\
 {% if audit.assumed_zero -%}
 <p>{{ audit.assumed_zero }} rows without the figure are taken as 0, as the auditor vouched.</p>
 {% endif -%}
-{% if recorded %}<p>{{ recorded|sentence }}</p>
-{% endif -%}
+{% for line in said -%}
+<p>{{ line|sentence }}</p>
+{% endfor -%}
 {% if classes %}{{ table(class_names, classes) }}
 {% endif -%}
 {% if audit.problems -%}
@@ -38,8 +39,8 @@ PAGE = """\
 {% for problem in audit.problems %}<p><code>{{ problem }}</code></p>
 {% endfor -%}
 {% endif -%}
-{% if audit.findings -%}
-<h2>Findings</h2>
+{% if audit.findings or audit.diagnosis -%}
+<h2>{{ "Findings" if audit.findings else "What is not proved" }}</h2>
 {% for cause in audit.diagnosis -%}
 <div class="cause"><b>Cause: {{ cause.cause }}</b>, {{ cause.rows|counted("row") }}
 <p>{{ cause.evidence|sentence }}</p><p>{{ cause.remedy }}</p></div>
@@ -68,7 +69,7 @@ PAGE = """\
 {% elif prefixes.missing -%}
 <p class="soft">The prefixes are not drawn: {{ prefixes.missing }}</p>
 {% endif -%}
-<h2>By split and rank</h2>
+<h2>By split, rank, group, class and round</h2>
 {{ table(["", "rows", "observed", "min", "p1", "p50", "mean", "findings"], summaries) }}
 <p class="soft">min, p1 and p50 are ratios of single rows; mean is over all tokens.{{ lowest }}</p>
 {% if worst -%}

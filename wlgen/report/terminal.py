@@ -15,10 +15,12 @@ from wlgen.report.words import (
     CLASS_NAMES,
     FLOOR,
     WINDOWS,
+    at_zero,
+    by_kind,
     by_promise,
     class_cells,
     headline,
-    lowest_ranks,
+    left_out,
     promises,
     recorded,
     sending,
@@ -32,7 +34,7 @@ from wlgen.report.words import (
 from wlgen.workload.rows import Finding
 
 EXAMPLES = 3  # of each broken promise
-RANKS = 16  # the lowest, where there are more
+RANKS = 16  # the lowest ranks, groups, classes and rounds, where there are more
 
 
 def terminal(audit: Audit) -> Group:
@@ -76,7 +78,7 @@ def _verdict(audit: Audit) -> Text:
         line.append(
             f"\n{audit.assumed_zero} rows without the figure are taken as 0, as you vouched", "default"
         )
-    for said in filter(None, (recorded(audit), unseen(audit), *witnesses(audit))):
+    for said in filter(None, (at_zero(audit), recorded(audit), unseen(audit), *witnesses(audit))):
         line.append(f"\n{said}", "default")
     return line
 
@@ -90,17 +92,13 @@ def _promises(audit: Audit) -> Table:
 
 def _summaries(audit: Audit) -> Table:
     table = _table("cached", "rows", "observed", "min %", "p1 %", "p50 %", "mean %", "findings")
-    ranks = lowest_ranks(audit.by_rank, RANKS)
-    for summary in (*audit.by_split, *ranks):
-        name = summary.split if summary.dp_rank is None else f"  rank {summary.dp_rank}"
-        if summary.dp_rank is not None and len(audit.by_split) > 1:
-            name += f" {summary.split}"
+    for name, summary in by_kind(audit, RANKS):
         ratios = (summary.minimum, summary.p1, summary.p50, summary.mean)
         counts = (str(summary.rows), str(summary.observed))
         cells = (shown(ratio).removesuffix(" %") if ratio else "-" for ratio in ratios)
         table.add_row(name, *counts, *cells, str(summary.findings) if summary.findings else "")
-    if len(ranks) < len(audit.by_rank):
-        table.add_row(f"  {len(audit.by_rank) - len(ranks)} more ranks")
+    for others in left_out(audit, RANKS):
+        table.add_row(f"  {others}")
     return table
 
 

@@ -20,6 +20,8 @@ FLOOR = f"{MEMBERS_FLOOR} requests and {SECONDS_FLOOR:.0f} s"
 AS_PLANNED, NO_BOUND = "as planned", "no bound"  # of a cold class and a trace
 CLASS_NAMES = ("class", "asked", "planned", "observed", "worst planned", "observed")
 LATE_RANKS = 4  # that are told; --json has them all
+AT_ZERO = 8  # groups and ranks named that found nothing; --json has them all
+_PLURAL = {"rank": "ranks", "group": "groups", "class": "classes", "round": "rounds"}
 WHOLE_NUMBERS = 1000  # from here on decimals do not matter
 
 
@@ -32,18 +34,24 @@ def verdict(audit: Audit) -> str:
     if audit.elsewhere:
         others = " and ".join(f"{count} of {split} rows" for split, count in audit.elsewhere.items())
         rows += f" (and {others}, not audited)"
+    return f"{audit.verdict}, {_why(audit)}; {rows}"
+
+
+def _why(audit: Audit) -> str:
+    """Return what makes the verdict."""
     if audit.problems:
         places = sum(problem.places for problem in audit.problems)
-        return f"incomplete, {counted(places, 'place')} could not be read; {rows}"
+        found = f", {counted(len(audit.findings), 'finding')}" if audit.findings else ""
+        return f"incomplete, {counted(places, 'place')} could not be read{found}"
     if audit.findings:
-        return f"{counted(len(audit.findings), 'finding')}; {rows}"
+        return counted(len(audit.findings), "finding")
     if audit.unobserved:
         names = " and ".join(dict.fromkeys(n for o in audit.unobserved for n in o.missing)).replace("_", " ")
-        return f"not proved, nobody observed {names} of {counted(len(audit.unobserved), 'row')}; {rows}"
+        return f"nobody observed {names} of {counted(len(audit.unobserved), 'row')}"
     if audit.lateness and audit.lateness.unseen:
         unseen_rows = counted(audit.lateness.unseen, "row")
-        return f"not proved, no result says when {unseen_rows} with planned times were sent; {rows}"
-    return f"all promises hold; {rows}"
+        return f"no result says when {unseen_rows} with planned times were sent"
+    return "all promises hold"
 
 
 _FITS = {True: "these fit a kept run", False: "these fit no kept run", None: "other requests are in them"}
@@ -54,10 +62,14 @@ def witnesses(audit: Audit) -> list[str]:
     lines = []
     states = audit.states
     if audit.ceiling or audit.sums or set(states) - {"client"}:
-        lines.append(", ".join(f"{count:,} rows {STATES[state]}" for state, count in states.items()))
+        said = ", ".join(f"{counted(count, 'row')} {STATES[state]}" for state, count in states.items())
+        lines.append(f"cached tokens: {said}")
     if (found := audit.ceiling) is not None:
         if found.kept:
-            lines.append("counters: each row found exactly its plan, and none can have found more")
+            lines.append(
+                "counters: the cached tokens sum to the plan, above which no row can be: each row "
+                "found exactly its plan"
+            )
         lines += [f"counters prove no single row: {each.name}: {each.seen}" for each in found.failed]
     for each in audit.sums:
         cached = NOT_OBSERVED if each.cached_tokens is None else f"{each.cached_tokens:,}"
@@ -70,14 +82,53 @@ def witnesses(audit: Audit) -> list[str]:
         lines.append(f"cached tokens by tier: {tiers}")
     if (drafts := audit.acceptance) is not None:
         lines.append(
-            f"acceptance length {number(drafts.length)} = {drafts.output_tokens:,} output tokens / "
-            f"{drafts.verify_steps:,} verify steps, over the whole run ({drafts.witness})"
+            f"acceptance length of the whole run: {number(drafts.length)} = {drafts.output_tokens:,} output "
+            f"tokens / {drafts.verify_steps:,} verify steps, each step's bonus token included "
+            f"({drafts.witness})"
         )
-        told = ((drafts.by_slots, "draft slots"), (drafts.by_proposals, "drafts that were proposed"))
+        told = (
+            (drafts.by_slots, "by slots", "draft slots"),
+            (drafts.by_proposals, "by proposals", "proposed drafts"),
+        )
         lines += [
-            f"accepted drafts / {of}: {NOT_OBSERVED if rate is None else f'{rate:.4f}'}" for rate, of in told
+            f"acceptance {name}: {NOT_OBSERVED if rate is None else f'{rate:.4f}'} = accepted drafts / {of}"
+            for rate, name, of in told
         ]
     return [*lines, *audit.notes]
+
+
+def by_kind(audit: Audit, most: int) -> list[tuple[str, Summary]]:
+    """Return (name, summary) of the splits, then of each rank, group, class and round.
+
+    Of each kind at most `most` are kept, those with findings and the lowest; `left_out` counts the others.
+    """
+    named = [(summary.split.value, summary) for summary in audit.by_split]
+    for lot in _kinds(audit):
+        for summary in lowest_ranks(lot, most):
+            name = f"  {summary.by} {summary.key}"
+            named.append((name if len(audit.by_split) == 1 else f"{name} {summary.split}", summary))
+    return named
+
+
+def left_out(audit: Audit, most: int) -> list[str]:
+    """Return how many ranks, groups, classes and rounds `by_kind` leaves out: "24 more ranks"."""
+    return [f"{len(lot) - most:,} more {_PLURAL[lot[0].by]}" for lot in _kinds(audit) if len(lot) > most]
+
+
+def at_zero(audit: Audit) -> str:
+    """Return which ranks, groups, classes and rounds found nothing, against the plan; "" where none."""
+    found = [
+        f"{summary.by} {summary.key}"
+        for lot in _kinds(audit)
+        for summary in lot
+        if summary.mean is not None and summary.mean.cached == 0 and summary.findings
+    ]
+    more = f" and {len(found) - AT_ZERO} more" if len(found) > AT_ZERO else ""
+    return f"found nothing cached: {', '.join(found[:AT_ZERO])}{more}" if found else ""
+
+
+def _kinds(audit: Audit) -> tuple[Sequence[Summary], ...]:
+    return audit.by_rank, audit.by_group, audit.by_class, audit.by_round
 
 
 def promises(audit: Audit) -> list[tuple[str, str, str]]:
