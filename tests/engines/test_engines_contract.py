@@ -127,3 +127,22 @@ def test_a_misspelt_engine_is_answered_with_the_nearest():
 def test_the_folder_holds_what_it_says():
     files = {p.stem for p in Path(engines.__file__).parent.glob("*.py")} - {"__init__"}
     assert {f for f in files if not f.startswith("_")} == set(NAMES)
+
+
+def test_each_way_to_a_pair_says_where_its_facts_are_from(engine):
+    """A way that keeps a pin says on which routes, and how it is started; one that keeps none is refused."""
+    names = [way.name for way in engine.pairs]
+    assert len(names) == len(set(names))
+    for way in engine.pairs:
+        assert way.about
+        assert "run " in way.source or way.source.endswith("not run")
+        assert bool(way.pin_fields) == bool(way.routes) == bool(way.start)
+        assert engine.pin_field in way.pin_fields or not way.pin_fields
+        assert way.binds_decode == (engine.prefill_pin_field in way.pin_fields)
+
+
+def test_a_server_is_started_so_that_it_can_be_checked(engine):
+    line = engine.launch(engines.Launch(ranks=16, page_size=128, context_len=132100))
+    assert all(number in line for number in ("16", "128", "1321"))
+    assert engine.report_flag.split()[-1].rstrip(".") in line
+    assert engine.counters.flag.rpartition(" ")[2] in line

@@ -16,6 +16,7 @@ from kit.rules import made_rule
 from wlgen.cache.rule import CacheRule
 from wlgen.rehearse.faults import parse_faults
 from wlgen.rehearse.known import KnownRows
+from wlgen.rehearse.life import Life
 from wlgen.rehearse.pair import PairLife, RouterName
 from wlgen.rehearse.pair_run import new_pair, serve_pair
 from wlgen.rehearse.serve import listen
@@ -34,11 +35,13 @@ class RehearsedPair:
     prefill: str
     decode: str
     life: PairLife
+    further: tuple[str, ...] = ()
+    lives: tuple[PairLife, ...] = ()
 
     @property
     def computed(self) -> list[int]:
-        """Prompt tokens that each prefill rank computed."""
-        return [rank.computed for rank in self.life.prefill.ranks]
+        """Prompt tokens that each prefill rank computed, server after server."""
+        return [rank.computed for life in (self.life, *self.lives) for rank in life.prefill.ranks]
 
 
 @contextmanager
@@ -52,11 +55,15 @@ def rehearsed_pair(
     hangs: float = 2.0,
     times: TimeModel = FAST,
     rule: CacheRule | None = None,
+    prefill_servers: int = 1,
     **settings: Any,
 ) -> Iterator[RehearsedPair]:
-    """Serve a pair until the block ends. hangs: seconds that stand for the real 300."""
+    """Serve a pair until the block ends. hangs: seconds that stand for the real 300.
+
+    prefill_servers: how many share the set's ranks, and one decode server.
+    """
     plain = made_rule(name="sglang", engine="sglang", page_size=64, hit_quantum=64)
-    ranks = sets[0].manifest.dp_ranks if sets else ranks
+    ranks = (sets[0].manifest.dp_ranks if sets else ranks) // prefill_servers
     wanted = Settings(
         model="rehearsal",
         ranks=ranks,
@@ -73,15 +80,23 @@ def rehearsed_pair(
         spoken = set_encoding(sets[0]) if sets else encoding()
         life = new_pair(wanted, spoken, known, decode_ranks=decode_ranks or ranks, decode_radix=decode_radix)
         life.hangs = hangs
-        listeners = [listen("127.0.0.1", 0) for _ in range(3)]
+        lives = [
+            PairLife(
+                prefill=Life(settings=life.prefill.settings, encoding=spoken, known=known),
+                decode=life.decode,
+                rooms=life.rooms,
+            )
+            for _ in range(prefill_servers - 1)
+        ]
+        listeners = [listen("127.0.0.1", 0) for _ in range(2 + prefill_servers)]
         urls = [f"http://127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
         servers: list[uvicorn.Server] = []
-        thread = threading.Thread(target=serve_pair, args=(listeners, life, router, servers.extend))
+        thread = threading.Thread(target=serve_pair, args=(listeners, life, router, servers.extend, lives))
         thread.start()
         try:
-            while not (len(servers) == 3 and all(server.started for server in servers)):
+            while not (len(servers) == len(listeners) and all(server.started for server in servers)):
                 time.sleep(0.01)
-            yield RehearsedPair(*urls, life)
+            yield RehearsedPair(*urls[:3], life, tuple(urls[3:]), tuple(lives))
         finally:
             for server in servers:
                 server.should_exit = server.force_exit = True
@@ -99,7 +114,14 @@ def routed(*pairs: RehearsedPair) -> Iterator[str]:
             for url, ranks in members
         ]
         for side, members in (
-            ("prefill", [(pair.prefill, len(pair.life.prefill.ranks)) for pair in pairs]),
+            (
+                "prefill",
+                [
+                    (url, len(pair.life.prefill.ranks))
+                    for pair in pairs
+                    for url in (pair.prefill, *pair.further)
+                ],
+            ),
             ("decode", [(pair.decode, len(pair.life.decode.ranks)) for pair in pairs[:1]]),
         )
     ]

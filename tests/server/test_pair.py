@@ -74,6 +74,26 @@ def test_two_prefill_servers_need_wlgens_router(warm):
             asyncio.run(prepare_set(warm, target, Wanted(ranks=RANKS)))
 
 
+def test_the_ranks_of_several_prefill_servers_count_on_in_order():
+    """Four ranks on two servers of two: rank 3 is rank 1 of the second, and each rank has its own seed."""
+    workload = fresh("pair-several", ranks=4, prefix="{shared_by: rank}")
+    with rehearsed_pair(workload, prefill_servers=2, decode_ranks=3) as pair, routed(pair) as url:
+        prefill, decode = (pair.prefill, *pair.further), (pair.decode,)
+        target = PrimedServer(url=url, prefill=prefill, decode=decode, timeout=30.0)
+        outcome = asyncio.run(prepare_set(workload, target, Wanted(ranks=(0, 1, 2, 3))))
+        before = pair.computed
+        for row in workload.rows(("formal",)):
+            body = {"messages": [m._asdict() for m in row.messages], "max_tokens": 1}
+            answer = httpx.post(f"{url}/v1/chat/completions", json=body | {"routed_dp_rank": row.dp_rank})
+            details = answer.json()["usage"]["prompt_tokens_details"]
+            assert details["cached_tokens"] == row.cached_len
+        after = pair.computed
+    assert (outcome.prepared, outcome.findings, outcome.unproved) == (True, [], [])
+    for rank in range(4):
+        rows = list(workload.rows(("formal",), (rank,)))
+        assert after[rank] - before[rank] == sum(row.prompt_len - row.cached_len for row in rows)
+
+
 def test_sglang_router_loses_the_pin_of_a_chat_and_it_is_said_at_once(warm):
     with rehearsed_pair(warm, router="sglang-router") as pair:
         started = time.monotonic()

@@ -42,13 +42,19 @@ def serve_pair(
     pair: PairLife,
     router: RouterName,
     started: Callable[[list[uvicorn.Server]], None] = lambda _: None,
+    further: Sequence[PairLife] = (),
 ) -> None:
-    """Serve until interrupted. A request that ends the prefill server does not end the other two servers."""
+    """Serve until interrupted. A request that ends the prefill server does not end the other two servers.
+
+    listeners: of the router, the prefill and the decode server, then of each further prefill server. further:
+    lives whose prefill sides fill the same rooms, and so serve the same decode side.
+    """
     urls = ["http://{}:{}".format(*listener.getsockname()[:2]) for listener in listeners]
     apps = [
         PairRouter(router, pair, urls[1], urls[2]).application(),
         PrefillSide(pair, pair.prefill).application(),
         DecodeSide(pair, pair.decode).application(),
+        *(PrefillSide(each, each.prefill).application() for each in further),
     ]
     servers = [_server(app) for app in apps]
     started(servers)
