@@ -213,7 +213,7 @@ def test_a_sliding_window_misses_after_a_full_length_seed_and_not_after_ours(tmp
         assert (answer["exit"], answer["findings"]) == (0, [])
         found = probed(url)
     assert found["kept_late"] is True
-    assert found["cache"]["hit_quantum"] == 64
+    assert (found["cache"]["hit_quantum"], found["cache"]["sliding_window"]) == (64, 128)
 
 
 def test_a_server_that_does_not_report_cached_tokens_is_refused_with_the_flag(tmp_path):
