@@ -9,6 +9,7 @@ import gc
 import hashlib
 import io
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,9 @@ def ended(arguments: tuple[str, ...]) -> tuple[int, str]:
     """Return the exit code of a command and all that it printed."""
     out, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     before, sys.argv = sys.argv, ["wlgen", *arguments]
+    terminated = signal.getsignal(
+        signal.SIGTERM
+    )  # a command's own handler would make this run's end a finding
     code = 0
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
@@ -67,6 +71,7 @@ def ended(arguments: tuple[str, ...]) -> tuple[int, str]:
         code = int(left.code or 0)
     finally:
         sys.argv = before
+        signal.signal(signal.SIGTERM, terminated)
         gc.unfreeze()  # a command freezes what it holds, since its process ends; this one goes on
     for stream in (out, errors):
         stream.flush()
