@@ -24,7 +24,7 @@ from wlgen.verify.by_composing import verify_composed
 from wlgen.verify.by_encoding import verify_encoded
 from wlgen.workload.card import CARD
 from wlgen.workload.opened import Workload, open_workload
-from wlgen.workload.rows import Row
+from wlgen.workload.rows import KEYS
 
 SPECS = Path(__file__).parents[2] / "specs"
 LOAD = """if True:
@@ -71,11 +71,9 @@ def test_load_dataset_takes_every_set_by_its_folder(name, changes, null, roles, 
     splits, found_roles, text = loaded(workload.folder, tmp_path / "home")
     rows = {split: list(workload.rows((split,))) for split in ("seed", "check", "formal")}
     assert {split: held[1] for split, held in splits.items()} == {s: len(r) for s, r in rows.items() if r}
-    assert all(held[0] == list(Row.__dataclass_fields__) for held in splits.values())
+    assert all(held[0] == list(KEYS) for held in splits.values())
     last = rows["formal"][-1]
-    assert splits["formal"][2] == {
-        key: getattr(last, key) for key in Row.__dataclass_fields__ if key != "messages"
-    }
+    assert splits["formal"][2] == {key: getattr(last, key) for key in KEYS if key != "messages"}
     assert {key for key, value in splits["formal"][2].items() if value is None} == null
     assert (len(found_roles), text) == (roles, last.messages[-1].content)
 

@@ -19,7 +19,7 @@ from wlgen.readers import Result
 from wlgen.streams import FORMAT
 from wlgen.workload.bounds import Bound
 from wlgen.workload.manifest import FileProof, Manifest, Promises
-from wlgen.workload.rows import OPTIONAL_KEYS, Row, row_file
+from wlgen.workload.rows import KEYS, OPTIONAL_KEYS, Row, row_file
 from wlgen.workload.splits import BY_NAME
 
 PROMPT, SHARED, CACHED, OUTPUT = 2052, 1664, 1664, 64
@@ -90,7 +90,7 @@ def write_set(folder: Path, content: Iterable[Row] | None = None) -> Path:
 
 def line(each: Row) -> dict[str, Any]:
     """Return the keys of a row's JSONL line, in order."""
-    values = ((name, getattr(each, name)) for name in Row.__dataclass_fields__)
+    values = ((name, getattr(each, name)) for name in KEYS)
     fields = {name: value for name, value in values if name not in OPTIONAL_KEYS or value is not None}
     return fields | {"messages": [message._asdict() for message in each.messages]}
 

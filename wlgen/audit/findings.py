@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from wlgen.readers import Result
 from wlgen.workload.bounds import UNBOUNDED, Bound
-from wlgen.workload.rows import Finding, Row
+from wlgen.workload.rows import Finding, OptionalKeys, Row
 from wlgen.workload.splits import Split
 
 NOT_OBSERVED = "NOT_OBSERVED"
@@ -35,7 +35,7 @@ MEANING: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promised:
+class Promised(OptionalKeys):
     """What one row promises, without its text. Fields as in Row; lengths are tokens.
 
     bound: of a check or formal row's cached tokens, by its class.
@@ -51,10 +51,6 @@ class Promised:
     output_len: int
     text_sha256: str
     round: int = 0
-    request_class: str | None = None
-    cached_len_recorded: int | None = None
-    timestamp_ms: int | None = None
-    session: str | None = None
     prompt_sha256: str = ""
     bound: Bound = UNBOUNDED
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import orjson
 
 from wlgen.errors import error, regular
-from wlgen.exporters import FIELDS, Json, Portion, Prompt, Said
+from wlgen.exporters import Json, Portion, Prompt, Said
 from wlgen.workload.manifest import FileProof
 from wlgen.workload.opened import Workload, file_sha256
-from wlgen.workload.rows import OPTIONAL_KEYS, Row, parse_row
+from wlgen.workload.rows import OPTIONAL_KEYS, ROW_TYPES, parse_row
 from wlgen.workload.splits import BY_NAME, Split
 
 if TYPE_CHECKING:
@@ -33,10 +33,6 @@ _FIRST = b'"messages":[{"role":"'
 _CONTENT = b'","content":'
 _NEXT = b'"},{"role":"'
 _LAST = b'"}],"body_len":'
-_TYPES = {
-    name: {"int": int, "int | None": int, "tuple[Message, ...]": list}.get(Row.__annotations__[name], str)
-    for name in FIELDS
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +65,7 @@ def parse_line(line: bytes, *, place: str) -> Prompt:
 
 
 def _typed(fields: dict[str, object]) -> bool:
-    wanted = {name: kind for name, kind in _TYPES.items() if name in fields or name not in OPTIONAL_KEYS}
+    wanted = {name: kind for name, kind in ROW_TYPES.items() if name in fields or name not in OPTIONAL_KEYS}
     return {name: type(value) for name, value in fields.items()} == wanted
 
 

@@ -17,7 +17,7 @@ import orjson
 from wlgen.encodings import Message
 from wlgen.engines import PairWay, engine
 from wlgen.workload.manifest import Manifest
-from wlgen.workload.rows import Row
+from wlgen.workload.rows import KEYS, OptionalKeys, Row
 from wlgen.workload.splits import Split
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Said(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(OptionalKeys):
     """A row as exporters see it: the fields of Row, its texts not decoded, and its ids where a form has them.
 
     ids: shape (prompt_len,). To decode 128K prompts and encode them again is most of a naive export.
@@ -68,11 +68,6 @@ class Prompt:
     cached_len: int
     output_len: int
     prompt_sha256: str
-    request_class: str | None = None
-    session: str | None = None
-    turn: int | None = None
-    timestamp_ms: int | None = None
-    cached_len_recorded: int | None = None
     ids: NDArray[np.uint32] | None = None
 
     @classmethod
@@ -87,7 +82,7 @@ class Prompt:
         return Row(**{name: getattr(self, name) for name in FIELDS} | {"messages": messages})
 
 
-FIELDS = tuple(Row.__dataclass_fields__)  # of a row, in the order of its keys
+FIELDS = KEYS  # of a row, in the order of its line
 
 
 def part(split: Split, round_: int) -> str:

@@ -18,6 +18,7 @@ from wlgen.spec.model import Spec
 from wlgen.streams import Coordinates
 from wlgen.workload.bounds import Bound
 from wlgen.workload.manifest import Promises
+from wlgen.workload.rows import OptionalKeys
 from wlgen.workload.splits import BY_NAME, LISTED, SPLITS, Split, in_order
 
 File: TypeAlias = tuple[Split, int, int]
@@ -60,7 +61,7 @@ class MessagePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowPlan:
+class RowPlan(OptionalKeys):
     """One request in integers: the fields of Row, with segments in place of text.
 
     passage_len: the output_len for which the task writes the text. task: the number of the class whose task
@@ -77,11 +78,6 @@ class RowPlan:
     shared_len: int
     cached_len: int
     output_len: int
-    request_class: str | None = None
-    session: str | None = None
-    turn: int | None = None
-    timestamp_ms: int | None = None
-    cached_len_recorded: int | None = None
     passage_len: int
     task: int
     bound: Bound

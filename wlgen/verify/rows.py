@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from wlgen.errors import Problem, printable
 from wlgen.plan.rows import Plan, RowPlan
 from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload
-from wlgen.workload.rows import Finding, Row, row_file
+from wlgen.workload.rows import KEYS, Finding, Row, row_file
 from wlgen.workload.splits import MEASURED
 
 
 def differences(planned: RowPlan, row: Row) -> Iterator[Finding]:
     """Yield each key in which a row differs from the row that the spec plans in its place."""
-    for name in (f.name for f in fields(Row) if f.name not in ("messages", "prompt_sha256")):
+    for name in (key for key in KEYS if key not in ("messages", "prompt_sha256")):
         expected, got = getattr(planned, name), getattr(row, name)
         if expected != got:
             yield Finding(id=row.id, promise=name, expected=expected, got=got)

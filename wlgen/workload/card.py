@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 from wlgen.pages import percent_of
 from wlgen.workload.manifest import FileProof, Manifest
-from wlgen.workload.rows import Row, json_types
+from wlgen.workload.rows import ROW_TYPES
 from wlgen.workload.splits import SPLITS
 
 CARD = "README.md"
@@ -40,7 +40,7 @@ def _lines(manifest: Manifest) -> Iterator[str]:
         yield from (f"  - split: {split}", "    path:")
         yield from (f'    - "{path}"' for path in paths)
     yield from ("dataset_info:", "  features:")
-    for name, kind in json_types(Row).items():
+    for name, kind in ROW_TYPES.items():
         yield f"  - name: {name}"
         if name == "messages":
             yield from ("    list:", "    - name: role", "      dtype: string")

@@ -20,17 +20,32 @@ from wlgen.workload.splits import BY_NAME, SPLITS, Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One request. Its fields, in this order, are the keys of a JSONL line; lengths are in tokens.
+class OptionalKeys:
+    """The keys that a row may lack, for each form of a row: planned, on the disk, exported, audited.
+
+    A line leaves out a key that is None. request_class: for a spec with several classes. session, turn: for a
+    conversation. timestamp_ms: the time since the round began. cached_len_recorded: the cached tokens if the
+    model answered each earlier turn with the recorded text.
+    """
+
+    request_class: str | None = None
+    session: str | None = None
+    turn: int | None = None
+    timestamp_ms: int | None = None
+    cached_len_recorded: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(OptionalKeys):
+    """One request. Its fields, in this order, and then the optional ones, are the keys of a JSONL line.
+
+    All lengths are in tokens.
 
     id: unique in the workload, "formal-r03-000007". group: the name that all rows of one prefix have.
     body_len: tokens of the messages' text. prompt_len: tokens of the prompt, framing included. shared_len:
     tokens of the longest prefix that the row shares with its group, framing head included. cached_len: the
     tokens that the rule says the server will report as cached.
     prompt_sha256: the hash of the prompt ids as little-endian uint32.
-    A line leaves out these keys if they are None: request_class, for a spec with several; session and turn,
-    for a conversation; timestamp_ms, the time since the round began; cached_len_recorded, the cached tokens
-    if the model answered each earlier turn with the recorded text.
     """
 
     id: str
@@ -45,11 +60,6 @@ class Row:
     cached_len: int
     output_len: int
     prompt_sha256: str
-    request_class: str | None = None
-    session: str | None = None
-    turn: int | None = None
-    timestamp_ms: int | None = None
-    cached_len_recorded: int | None = None
 
     @property
     def text_sha256(self) -> str:
@@ -90,10 +100,10 @@ def parse_row(line: bytes, *, place: str) -> Row:
     except orjson.JSONDecodeError as failure:
         raise error(place, expected="a whole JSON row", found=str(failure), remedy=remedy) from failure
     keys = list(values) if isinstance(values, dict) else [type(values).__name__]
-    if keys != [name for name in _ROW_TYPES if name not in OPTIONAL_KEYS or name in keys]:
-        expected = f"the keys {', '.join(name for name in _ROW_TYPES if name not in OPTIONAL_KEYS)}"
+    if keys != [name for name in ROW_TYPES if name not in OPTIONAL_KEYS or name in keys]:
+        expected = f"the keys {', '.join(name for name in ROW_TYPES if name not in OPTIONAL_KEYS)}"
         raise error(place, expected=expected, found=", ".join(keys), remedy=remedy)
-    for key, kind in _ROW_TYPES.items():
+    for key, kind in ROW_TYPES.items():
         if key in values and type(values[key]) is not kind:
             raise error(f"{place} {key}", expected=kind.__name__, found=repr(values[key])[:80], remedy=remedy)
     try:
@@ -129,6 +139,8 @@ def json_types(kind: type[Any]) -> dict[str, type]:
     }
 
 
-_ROW_TYPES = json_types(Row)
 _NAMES = ("id", "group", "request_class", "session")  # which reports repeat
-OPTIONAL_KEYS = tuple(field.name for field in fields(Row) if field.default is None)
+OPTIONAL_KEYS = tuple(field.name for field in fields(OptionalKeys))
+# The JSON type of each key of a line, in the line's order: the optional keys stand last.
+ROW_TYPES = dict(sorted(json_types(Row).items(), key=lambda item: item[0] in OPTIONAL_KEYS))
+KEYS = tuple(ROW_TYPES)
