@@ -41,6 +41,7 @@ def audit(
     given: Given | None = None,
     blind: Sequence[str] = (),
     chains: Chains | None = None,
+    row_id: str | None = None,
 ) -> Audit:
     """Audit the rows of `splits` in `rounds` against the results of files, each (name, results).
 
@@ -48,8 +49,9 @@ def audit(
     split and round; seeds belong to each round. absent_is_zero: the caller knows that the server leaves
     cached tokens out when they are 0; without that, absent is NOT_OBSERVED. given: what servers say beside
     the results; with it there may be no results at all. blind: why clients of these files keep no cached
-    tokens, in words. chains: gives each row's runs of tokens, to explain what deviates. WlgenError where no
-    result could be used, with the reason for each file, and where the files hold more than one run.
+    tokens, in words. chains: gives each row's runs of tokens, to explain what deviates. row_id: a row
+    of which each cause that fits says what it predicts. WlgenError where no result could be used, with the
+    reason for each file, and where the files hold more than one run.
     """
     given = given or Given()
     bound_of = cache(manifest.bound_of)
@@ -95,7 +97,15 @@ def audit(
     timeline, together = Timeline.of([result for _, result in timed]), overlap(timed)
     measured = [o for o in outcomes if not o.row.split.primes]
     explained = _explained(
-        known, wanted, joined, judged.of_row, manifest=manifest, late=off, chains=chains, blind=blind
+        known,
+        wanted,
+        joined,
+        judged.of_row,
+        manifest=manifest,
+        late=off,
+        chains=chains,
+        blind=blind,
+        row_id=row_id,
     )
     return Audit(
         name=manifest.name,
@@ -163,10 +173,13 @@ def _explained(
     late: Mapping[str, Finding],
     chains: Chains | None,
     blind: Sequence[str],
+    row_id: str | None,
 ) -> Explained:
     """Return why rows deviate. A figure that the judgement set aside is looked at as the client gave it."""
     given = {row.id: result.cached_tokens for row, result in reversed(joined.pairs)}
     audited = {row.id for row in wanted}
+    if row_id is not None and row_id not in audited:
+        raise error("--explain", expected="the id of a row under audit", found=repr(row_id))
     rounds = {row.round for row in wanted}
     scene = Scene(
         rule=manifest.cache,
@@ -182,7 +195,7 @@ def _explained(
         ranks=tuple(manifest.ranks),
         blind=tuple(blind),
     )
-    return explain(scene.view(), scene.assumed)
+    return explain(scene.view(), scene.assumed, row_id=row_id)
 
 
 def _row_seen(

@@ -54,17 +54,41 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What a proposal that no row contradicts predicts of one row.
+
+    figures: the cached tokens that it may be told, None among them for none; empty where the proposal does
+    not touch the row's rank. explains: whether it explains the row.
+    """
+
+    cause: str
+    words: str
+    figures: tuple[Figure, ...]
+    explains: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneRow:
+    """One row that somebody asks about: its plan, what was seen of it, and what each proposal predicts."""
+
+    id: str
+    planned: int
+    cached: Figure
+    deviates: tuple[str, ...]
+    predictions: tuple[Prediction, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
     """What became of the rows that deviate. unexplained: ids of rows without a cause.
 
-    assumed: what nobody observed and the replay took as planned. predicted: by cause in words, what it
-    predicts of each row; of the causes named and their rivals.
+    assumed: what nobody observed and the replay took as planned. row: the row that somebody asks about.
     """
 
     causes: tuple[Diagnosis, ...] = ()
     unexplained: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
-    predicted: Mapping[str, Mapping[int, frozenset[Figure]]] | None = None
+    row: OneRow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +117,16 @@ class _Tried:
         return self.fault.words(self.parameters)
 
 
-def explain(view: View, assumed: Sequence[str] = ()) -> Explained:
-    """Return the causes of the rows that deviate, at most three, and the rows that nothing explains."""
+def explain(view: View, assumed: Sequence[str] = (), *, row_id: str | None = None) -> Explained:
+    """Return the causes of the rows that deviate, at most three, and the rows that nothing explains.
+
+    row_id: a row of which every proposal that no row contradicts says what it predicts.
+    """
     left = frozenset((row.number, aspect) for row in view.deviating for aspect in row.deviates)
     everything, run, rows = left, view.run, list(view.rows)
     told: dict[int, SeenRow] = {}  # rows that a cause explains, as they were seen
     causes: list[Diagnosis] = []
-    predicted: dict[str, Mapping[int, frozenset[Figure]]] = {}
+    one = _one_row(view, row_id, ())
     while left and len(causes) < MOST_CAUSES:
         now = replace(view, run=run, rows=rows)
         tried = [each for each in _tried(now, left, told) if each.marks]
@@ -108,7 +135,8 @@ def explain(view: View, assumed: Sequence[str] = ()) -> Explained:
         best = min(tried, key=lambda each: each.key)
         rivals = list(_rivals(best, tried))
         causes.append(_diagnosis(best, rivals, everything, view))
-        predicted |= {each.words: each.predicted for each in (best, *rivals)}
+        if not told:
+            one = _one_row(view, row_id, sorted(tried, key=lambda each: each.key))
         left -= best.marks
         for number in {number for number, _ in best.marks}:
             told[number] = view.rows[number]
@@ -116,7 +144,29 @@ def explain(view: View, assumed: Sequence[str] = ()) -> Explained:
         run = best.run
     unexplained = tuple(view.rows[number].id for number in sorted({number for number, _ in left}))
     assumed = tuple(assumed) if everything else ()
-    return Explained(causes=tuple(causes), unexplained=unexplained, assumed=assumed, predicted=predicted)
+    return Explained(causes=tuple(causes), unexplained=unexplained, assumed=assumed, row=one)
+
+
+def _one_row(view: View, row_id: str | None, tried: Sequence[_Tried]) -> OneRow | None:
+    row = next((each for each in view.rows if each.id == row_id), None)
+    if row is None:
+        return None
+    predictions = [
+        Prediction(
+            cause=each.fault.name,
+            words=each.words,
+            figures=tuple(sorted(each.predicted.get(row.number, ()), key=lambda f: -1 if f is None else f)),
+            explains=any(number == row.number for number, _ in each.marks),
+        )
+        for each in tried
+    ]
+    return OneRow(
+        id=row.id,
+        planned=row.planned,
+        cached=row.cached,
+        deviates=tuple(sorted(row.deviates)),
+        predictions=tuple(predictions),
+    )
 
 
 def _rivals(best: _Tried, tried: Sequence[_Tried]) -> Iterator[_Tried]:

@@ -63,6 +63,10 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         bool,
         typer.Option("--pair", help="The servers were a prefill/decode pair; counters tell it, too."),
     ] = False,
+    explain: Annotated[
+        str | None,
+        typer.Option(metavar="ROW", help="Show for one row what each cause that fits predicts."),
+    ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page of the whole audit.")
     ] = None,
@@ -107,6 +111,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         given=given,
         blind=files.blind,
         chains=lambda: planned_chains(workload),
+        row_id=explain,
     )
     if html is not None:
         from wlgen.build.outline import planned_tree

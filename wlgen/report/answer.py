@@ -38,6 +38,7 @@ def answer(audit: Audit) -> dict[str, Any]:
         "findings": [asdict(finding) for finding in audit.findings],
         "diagnosis": [asdict(diagnosis) for diagnosis in audit.diagnosis],
         "unexplained": list(audit.explained.unexplained),
+        **({"explained_row": asdict(audit.explained.row)} if audit.explained.row else {}),
         "assumed": list(audit.explained.assumed),
         "by_split": [_summary(summary) for summary in audit.by_split],
         "by_rank": [_summary(summary) for summary in audit.by_rank],

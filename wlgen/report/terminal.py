@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from wlgen.audit.explain import OneRow
 from wlgen.audit.findings import MEANING
 from wlgen.audit.model import Audit
 from wlgen.audit.run_figures import Figures
@@ -37,17 +38,9 @@ EXAMPLES = 3  # of each broken promise
 RANKS = 16  # the lowest ranks, groups, classes and rounds, where there are more
 
 
-def terminal(audit: Audit) -> Group:
-    """Return what a person reads: verdict, promises, splits and ranks, findings, causes, windows."""
-    parts: list[RenderableType] = [_verdict(audit), "", _promises(audit), ""]
-    if lines := class_cells(audit):
-        classes = _table(*CLASS_NAMES[:2], *(f"{name} %" for name in CLASS_NAMES[2:]))
-        for line in lines:
-            classes.add_row(*line[:2], *(cell.removesuffix(" %") for cell in line[2:]))
-        parts += [classes, ""]
-    parts.append(_summaries(audit))
-    if audit.findings:
-        parts += ["", *_findings(audit.findings), *_worst(audit)]
+def _causes(audit: Audit) -> list[RenderableType]:
+    """Return the causes, the rows without one, what was assumed, and the row that somebody asks about."""
+    parts: list[RenderableType] = []
     for diagnosis in audit.diagnosis:
         parts += ["", Text(f"cause: {diagnosis.cause} ({diagnosis.rows} rows)", style="bold")]
         parts += [Text(f"  {diagnosis.evidence}."), Text(f"  {diagnosis.remedy}")]
@@ -59,6 +52,36 @@ def terminal(audit: Audit) -> Group:
         ]
     if audit.diagnosis and audit.explained.assumed:
         parts += ["", Text(f"assumed: {'; '.join(audit.explained.assumed)}.")]
+    if audit.explained.row:
+        parts += ["", *map(Text, _one_row(audit.explained.row))]
+    return parts
+
+
+def _one_row(row: OneRow) -> Iterator[str]:
+    """Yield what each cause that no row contradicts predicts of one row."""
+    found = "no figure" if row.cached is None else f"{row.cached} cached tokens"
+    yield f"{row.id}: planned {row.planned} cached tokens, found {found}"
+    if not row.predictions:
+        yield "  nothing deviates that a cause would explain, so nothing was replayed"
+    for each in row.predictions:
+        figures = " or ".join("no figure" if f is None else str(f) for f in each.figures)
+        says = f"predicts {figures}" if figures else "predicts no other figure"
+        explains = ", as was seen" if each.explains else ""
+        yield f"  {each.words} [{each.cause}]: {says}{explains}"
+
+
+def terminal(audit: Audit) -> Group:
+    """Return what a person reads: verdict, promises, splits and ranks, findings, causes, windows."""
+    parts: list[RenderableType] = [_verdict(audit), "", _promises(audit), ""]
+    if lines := class_cells(audit):
+        classes = _table(*CLASS_NAMES[:2], *(f"{name} %" for name in CLASS_NAMES[2:]))
+        for line in lines:
+            classes.add_row(*line[:2], *(cell.removesuffix(" %") for cell in line[2:]))
+        parts += [classes, ""]
+    parts.append(_summaries(audit))
+    if audit.findings:
+        parts += ["", *_findings(audit.findings), *_worst(audit)]
+    parts += _causes(audit)
     if said := sending(audit):
         parts += ["", *map(Text, said)]
     why = {window.missing for window in audit.windows if not window.members}
