@@ -212,6 +212,8 @@ class Fault:
     sentence without its end. remedy: what to do. touches: the ranks whose replay it changes, None for all.
     scope: how much of a run it concerns, from 1 (one row) to 9 (everything), to choose between equals.
     apart: what would tell it from a rival. takes: the parameters with which a person may ask for it.
+    looks_ahead: whether what it does to a request depends on later ones, so that no trial of a run's first
+    requests can refute it.
     """
 
     name: str
@@ -224,3 +226,4 @@ class Fault:
     scope: int = 9
     apart: str = ""
     takes: tuple[str, ...] = ()
+    looks_ahead: bool = False

@@ -56,6 +56,7 @@ def _touched(view: View, parameters: Parameters) -> set[int] | None:
 FAULTS = (
     Fault(
         name="sent_twice",
+        looks_ahead=True,
         takes=("rows",),
         propose=_twice,
         act=_sent_before,
@@ -69,6 +70,7 @@ FAULTS = (
     ),
     Fault(
         name="row_sent_before",
+        looks_ahead=True,
         takes=("rows",),
         propose=_one,
         act=_sent_before,
@@ -79,6 +81,7 @@ FAULTS = (
     ),
     Fault(
         name="warmup_row_0",
+        looks_ahead=True,
         propose=_warm_up,
         act=_first_before,
         words=lambda _: "the client sent the first row before the run, as a warm-up",

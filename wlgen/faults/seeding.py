@@ -82,6 +82,7 @@ FAULTS = (
     ),
     Fault(
         name="full_length_seed",
+        looks_ahead=True,
         propose=lambda view: [{}] if view.run.rule.hybrid and view.short else [],
         act=_with_long_seeds,
         words=lambda _: (
