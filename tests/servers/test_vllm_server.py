@@ -207,7 +207,7 @@ def test_a_sliding_window_misses_after_a_full_length_seed_and_not_after_ours(tmp
     with serving(folder, "--block-size", "64", "--enable-prompt-tokens-details") as url:
         outcome = prepared(full, url)
         assert [f.got for f in outcome.findings] == [0]
-        assert "full_length_seed" in " ".join([outcome.diagnosis[0].cause, *outcome.diagnosis[0].rivals])
+        assert "sliding_window" in " ".join([outcome.diagnosis[0].cause, *outcome.diagnosis[0].rivals])
         assert prepared(ours, url).prepared
         answer = audited(ours, url)
         assert (answer["exit"], answer["findings"]) == (0, [])

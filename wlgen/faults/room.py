@@ -20,13 +20,13 @@ def _capacities(view: View) -> Iterator[Parameters]:
     """
     if not view.short:
         return
-    rank = view.in_order(view.short)[0].rank
+    rank = view.run.asked[view.place[view.in_order(view.short)[0].number]].rank
     page = view.run.rule.page_size
     asked = [a for a in view.run.asked if a.rank == rank]
     low = max(ceil_to(a.prompt_len + a.output_len - 1, page) for a in asked) - page
     high = sum(ceil_to(a.prompt_len + a.output_len, page) for a in asked)
-    target = sum(row.rank == rank for row in view.short)
-    rows = {row.number: row for row in view.rows if row.rank == rank}
+    rows = {a.row: view.rows[a.row] for a in asked if a.row is not None}
+    target = sum(row.number in rows for row in view.short)
 
     def missed(capacity: int) -> int:
         try:
