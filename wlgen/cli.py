@@ -5,18 +5,19 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import pkgutil
 import resource
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from errno import EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EPIPE
 from typing import Annotated, NoReturn
 
 import typer
 
 from wlgen import __version__, commands
-from wlgen.errors import WlgenError
+from wlgen.commands._answer import asked_for_json, show_problems
+from wlgen.errors import Problem, WlgenError
 
 LEAST_ADDRESS_SPACE = 512 << 20  # bytes; a build of zero-16k ends in an abort at 195 MB, and is whole at 586
 _NOT_OURS = {EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EPIPE}
@@ -42,8 +43,7 @@ def wlgen(
 
 def _by_use() -> list[tuple[str, str]]:
     """Return (group, command) of every module of wlgen/commands, in the order in which a person uses them."""
-    found = {module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__)}
-    found = {name for name in found if not name.startswith("-")}
+    found = commands.names()
     grouped = [(group, name) for group, names in commands.GROUPS.items() for name in names if name in found]
     return grouped + [("More", name) for name in sorted(found - {name for _, name in grouped})]
 
@@ -61,6 +61,8 @@ def main() -> None:
     if said := _too_little_memory():
         _end(said)
     try:
+        if asked_for_json(sys.argv[1:]):
+            sys.exit(app(standalone_mode=False))
         app()
     except SystemExit as left:
         # typer and rich say nothing of a closed pipe and exit with 1, which would be a finding
@@ -68,19 +70,58 @@ def main() -> None:
             _end("standard output: expected a reader, found a closed pipe")
         raise
     except WlgenError as failure:
-        for problem in failure.problems:
-            sys.stderr.write(f"wlgen: {problem}\n")
+        _tell(failure.problems)
         sys.exit(2)
     except Exception as failure:  # noqa: BLE001 (the last line of defence, with its traceback)
         if said := _of_this_machine(failure):
             _end(said)
+        if problem := _of_the_command_line(failure):
+            _tell([problem])
+            sys.exit(2)
         import traceback  # noqa: PLC0415 (only when a bug needs it)
 
         traceback.print_exc()
         sys.stderr.write("wlgen: this is a bug in wlgen; please report it with the traceback above\n")
+        if asked_for_json(sys.argv[1:]):
+            show_problems(_named_command(), [_bug(failure)])
         sys.exit(70)
     finally:
         gc.freeze()  # the interpreter then ends without searching all objects for cycles
+
+
+def _tell(problems: Sequence[Problem]) -> None:
+    """Print a line for each problem on standard error; with --json print JSON on standard output, too."""
+    for problem in problems:
+        sys.stderr.write(f"wlgen: {problem}\n")
+    if asked_for_json(sys.argv[1:]):
+        show_problems(_named_command(), problems)
+
+
+def _named_command() -> str | None:
+    """Return the command that the command line names; None where it names none."""
+    known = commands.names()
+    return next((argument for argument in sys.argv[1:] if argument in known), None)
+
+
+def _bug(failure: Exception) -> Problem:
+    """Return a bug of ours as a problem: --json tells it, too."""
+    found = f"{type(failure).__name__}: {failure}"
+    remedy = "Report it with the traceback on standard error."
+    return Problem(place="wlgen", expected="no bug in wlgen", found=found, remedy=remedy)
+
+
+def _of_the_command_line(failure: Exception) -> Problem | None:
+    """Return what is wrong with the command line where typer found it, and left the telling to us for --json.
+
+    typer has its own copy of click in newer versions, so its errors are known by what they can do.
+    """
+    if not hasattr(failure, "format_message"):
+        return None
+    place = " ".join(filter(None, ("wlgen", _named_command())))
+    found = str(failure.format_message()).rstrip(".")
+    return Problem(
+        place=place, expected="arguments that the command knows", found=found, remedy=f"See {place} --help."
+    )
 
 
 def _clean_up_when_terminated() -> None:

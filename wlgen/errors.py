@@ -9,6 +9,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
 MOST_ALIKE = 10  # problems of one kind that each get a line
+PROBLEM_KEYS = ("place", "expected", "found", "remedy")  # what JSON tells of a problem
 SHOWN = 300  # characters of foreign words that a message repeats
 
 

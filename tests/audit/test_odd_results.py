@@ -131,7 +131,7 @@ def test_a_last_line_that_is_cut_is_said_and_the_others_are_read(spoilt):
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"\0" * 9000])
 def test_an_empty_file_is_bad_input_with_a_remedy(spoilt, content):
     code, answer, errors = spoilt(content, rest=b"")
-    assert (code, answer) == (2, None)
+    assert (code, answer["ok"], len(answer["problems"])) == (2, False, 1)
     assert "found an empty file. The client wrote nothing: see why it stopped" in errors
 
 

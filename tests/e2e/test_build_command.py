@@ -20,6 +20,7 @@ from kit.oracle import broken_promises
 from kit.sets import content_of
 from typer.testing import CliRunner, Result
 
+from wlgen import __version__
 from wlgen.cli import app
 
 WLGEN = [sys.executable, "-c", "from wlgen.cli import main; main()"]
@@ -82,12 +83,13 @@ def test_json_and_quiet(tmp_path):
     spec, output = write_spec(tmp_path), tmp_path / "output"
     assert invoke("build", spec, "--output", output, "--quiet").output == ""
     shown = invoke("build", spec, "--output", output, "--json").output
-    assert shown.encode() == (output / "small/manifest.json").read_bytes()
+    assert orjson.loads(shown)["manifest"] == orjson.loads((output / "small/manifest.json").read_bytes())
     assert invoke("verify", output / "small", "--quiet").output == ""
     verified = orjson.loads(invoke("verify", output / "small", "--json").output)
     missing = {"missing_ranks": [], "missing_rounds": []}
     counted = {"findings": [], "rows": 10, "tokens": 2950, "composed": 10}
-    assert verified == {**counted, **missing, "holds": True}
+    head = {"wlgen": __version__, "command": "verify", "ok": True}
+    assert verified == {**head, **counted, **missing, "holds": True}
     planned = orjson.loads(invoke("plan", spec, "--json").output)
     assert (planned["prompt_len"], planned["cached_len"]) == (324, 176)
 

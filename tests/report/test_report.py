@@ -18,6 +18,7 @@ from wlgen.audit.run_figures import Setting
 from wlgen.plan.tree import PrefixNode, Tree
 from wlgen.report.answer import answer
 from wlgen.report.page import page
+from wlgen.report.provenance import Provenance
 from wlgen.report.sharing import trajectory, tree_picture
 from wlgen.report.svg import Axis
 from wlgen.report.terminal import terminal
@@ -25,6 +26,9 @@ from wlgen.report.words import promises, shown_ratio
 
 MIB = 1 << 20
 VOID = {"meta", "br"}
+
+
+SOURCE = Provenance.of(manifest(), clients=[], results=[], witnesses=[], options={"late": 0.5})
 
 
 def audited(count=12, ranks=2, spoil=lambda _number, result: result):
@@ -126,7 +130,7 @@ def test_every_report_is_made_of_whatever_was_recorded(spoil):
     found = audited(spoil=spoil)
     assert parsed(found).text
     assert render(found)
-    json.loads(orjson.dumps(answer(found)))
+    json.loads(orjson.dumps(answer(found, SOURCE)))
 
 
 def render(found, width=80):

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
+from typing import Any
 
 from wlgen.audit.findings import MEANING
+from wlgen.commands._answer import shape_of
 from wlgen.pages import percent_of
 from wlgen.server.outcome import Cost, Outcome, Wanted
 from wlgen.workload.opened import Workload
+from wlgen.workload.splits import BEFORE
 
 _SHOWN = 16
 
 
-def outcome_json(outcome: Outcome) -> str:
-    """Return the outcome as JSON, in which each step has a key of its own, such as "seed"."""
+def outcome_keys(outcome: Outcome) -> dict[str, Any]:
+    """Return the outcome as the keys of the command's answer; each step has its own, such as "seed"."""
     fields = dataclasses.asdict(outcome)
-    return json.dumps(fields | fields.pop("steps"), indent=2)
+    steps: dict[str, Any] = fields.pop("steps")
+    return fields | steps
+
+
+def outcome_shape() -> Any:
+    """Return the model of what `wlgen prepare --json` prints."""
+    return shape_of("prepare", Outcome, steps=None, **dict.fromkeys(BEFORE, Cost))
 
 
 def outcome_text(outcome: Outcome, workload: Workload, wanted: Wanted) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
-from wlgen.cache.rule import CacheRule
+from wlgen.cache.rule import CacheRule, RuleNumbers
+from wlgen.commands._answer import shape_of
 from wlgen.server.probe import Probed
 
 
@@ -25,15 +27,35 @@ def cache_block(found: Probed) -> dict[str, object] | None:
     }
 
 
-def probed_json(found: Probed) -> str:
-    """Return what was found as JSON."""
+def probed_keys(found: Probed) -> dict[str, Any]:
+    """Return what was found as the keys of the command's answer."""
     content = dataclasses.asdict(found) | {"cache": cache_block(found)}
     content["rules"] = [rule.numbers for rule in found.rules]
     content["observations"] = [  # as infer-rule reads them
         {"prompt_tokens": o.prompt_len, "shared_tokens": o.shared_len, "cached_tokens": o.cached_len}
         for o in found.observations
     ]
-    return json.dumps(content, indent=2)
+    return content
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedPrompt:
+    """A prompt of which the whole or a prefix had been sent before, as `wlgen infer-rule` reads it."""
+
+    prompt_tokens: int
+    shared_tokens: int
+    cached_tokens: int
+
+
+def probed_shape() -> Any:
+    """Return the model of what `wlgen probe --json` prints. cache: the block for a spec, null for no rule."""
+    return shape_of(
+        "probe",
+        Probed,
+        cache=dict[str, str | int | bool] | None,
+        rules=list[RuleNumbers],
+        observations=list[ObservedPrompt],
+    )
 
 
 def probed_text(found: Probed) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from wlgen.cache.rule import CacheRule
+from wlgen.cache.rule import CacheRule, RuleNumbers
+from wlgen.commands._answer import shape_of
 from wlgen.pages import percent
 from wlgen.simulate.hits import HitFigures
 from wlgen.simulate.replay import PassReport, Report
@@ -17,10 +17,10 @@ from wlgen.simulate.replay import PassReport, Report
 _SHOWN = 5
 
 
-def report_json(report: Report) -> str:
-    """Return the report as JSON: ratios are of prompt_len, lengths are tokens."""
+def report_keys(report: Report) -> dict[str, Any]:
+    """Return the report as the keys of the command's answer: ratios are of prompt_len, lengths are tokens."""
     page_size = report.rule.page_size
-    content: dict[str, Any] = {
+    return {
         "rule": report.rule.numbers,
         "own_rule": report.own_rule,
         "capacity": report.capacity,
@@ -35,7 +35,57 @@ def report_json(report: Report) -> str:
             "most": [{"id": name, "tokens": tokens} for name, tokens in _most_evicted(report)],
         },
     }
-    return json.dumps(content)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TokensHeld:
+    """Whole pages that a rank holds at the end, and their tokens."""
+
+    tokens: int
+    pages: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TokensEvicted:
+    """Tokens of one request that others pushed out."""
+
+    id: str
+    tokens: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FirstEviction:
+    """The first time that a request pushed out what another had brought in."""
+
+    dp_rank: int
+    by: str
+    of: str
+    tokens: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EvictedInAll:
+    """All evictions of a replay under a capacity; 0 tokens and null where there was none."""
+
+    tokens: int
+    first: FirstEviction | None
+    most: list[TokensEvicted]
+
+
+def report_shape() -> Any:
+    """Return the model of what `wlgen simulate --json` prints."""
+    return shape_of(
+        "simulate",
+        rule=RuleNumbers,
+        own_rule=bool,
+        capacity=int | None,
+        holds=bool,
+        reading=list[str],
+        in_flight=int,
+        passes=list[PassReport],
+        working_set=dict[int, TokensHeld],
+        evicted=EvictedInAll,
+    )
 
 
 def report_lines(report: Report) -> Iterator[str]:

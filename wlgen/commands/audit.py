@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from wlgen.commands._answer import show
 
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
@@ -86,6 +88,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     from wlgen.build.outline import planned_chains
     from wlgen.errors import WlgenError, error
     from wlgen.report.page import check_place, write_page
+    from wlgen.report.provenance import Provenance
     from wlgen.workload.opened import open_workload, prove_files
     from wlgen.workload.writer import check_output
 
@@ -113,22 +116,47 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         chains=lambda: planned_chains(workload),
         row_id=explain,
     )
+    provenance = Provenance.of(
+        workload.manifest,
+        clients=files.clients,
+        results=files.paths,
+        witnesses=[*(counters or ()), *(requests or ()), *(log or ())],
+        options={
+            "client": client,
+            "split": split,
+            "round": round_,
+            "concurrency": concurrency,
+            "rate": rate,
+            "cards": cards,
+            "late": late,
+            "absent_is_zero": absent_is_zero,
+            "pair": pair,
+        },
+    )
+    ok = found.verdict == "KEPT"
     if html is not None:
         from wlgen.build.outline import planned_tree
 
-        write_page(found, html, planned_tree(workload))
+        write_page(found, html, planned_tree(workload), provenance)
     if as_json:
-        import orjson
-
         from wlgen.report.answer import answer
 
-        typer.echo(orjson.dumps(answer(found), option=orjson.OPT_INDENT_2))
-    else:
-        from rich.console import Console
+        show("audit", answer(found, provenance), ok=ok)
+        for problem in found.problems:
+            typer.echo(f"wlgen: {problem}", err=True)
+        raise typer.Exit(2 if found.problems else 0 if ok else 1)
+    from rich.console import Console
 
-        from wlgen.report.terminal import terminal
+    from wlgen.report.terminal import terminal
 
-        Console(highlight=False, soft_wrap=True).print(terminal(found))
+    Console(highlight=False, soft_wrap=True).print(terminal(found))
     if found.problems:
         raise WlgenError(*found.problems)
-    raise typer.Exit(0 if found.verdict == "KEPT" else 1)
+    raise typer.Exit(0 if ok else 1)
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen audit --json` prints."""
+    from wlgen.commands._audit_shape import audit_shape
+
+    return audit_shape()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from wlgen.commands._answer import shape_of, show
 
 
 def command(  # noqa: PLR0917 (typer reads options as arguments)
@@ -28,10 +30,14 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace a set of another spec even if it was sent or exported.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the manifest and what was written as JSON.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Build the seed, check and formal files of a spec, proved token by token."""
+    import json
+
     from wlgen.build import build
     from wlgen.commands._progress import rows_bar
     from wlgen.pages import percent_of
@@ -52,7 +58,8 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
     if built.replaced and not quiet:
         typer.echo(f"{folder}: replaced {built.replaced}", err=True)
     if as_json:
-        typer.echo((folder / "manifest.json").read_text(), nl=False)
+        made = {"folder": folder, "written": built.written, "taken": built.taken, "replaced": built.replaced}
+        show("build", made | {"manifest": json.loads((folder / "manifest.json").read_bytes())})
     elif not quiet:
         rows = ", ".join(f"{count['rows']} {split}" for split, count in manifest.splits.items())
         done = {"written": built.written, "taken": built.taken}
@@ -67,3 +74,11 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
             f"aggregate {percent_of(promises.aggregate, promises.configured)}, "
             f"least of any request {percent_of(promises.per_request_min, promises.configured)}"
         )
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen build --json` prints. manifest: the keys of manifest.json.
+
+    written, taken: files. replaced: which other set stood there, "" for none.
+    """
+    return shape_of("build", folder=str, written=int, taken=int, replaced=str, manifest=dict[str, Any])

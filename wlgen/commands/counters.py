@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from wlgen.commands._answer import shape_of, show
 
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
@@ -30,6 +32,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     Exit 1 if a server does not count prompt and cached tokens, or never comes to rest.
     """
     import asyncio
+    import json
 
     from wlgen.errors import error
     from wlgen.server.scrape import Address, missing_of, scrape, write_scrape
@@ -47,7 +50,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     if not found.quiet:
         problems.append(f"the servers did not rest for {patience:g} s: requests ran, or counters moved")
     if as_json:
-        typer.echo(output.read_text())
+        show("counters", json.loads(output.read_bytes()), ok=not problems)
     elif not quiet:
         for server in found.servers:
             shown = ", ".join(
@@ -65,3 +68,10 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     for problem in problems:
         typer.echo(problem, err=True)
     raise typer.Exit(1 if problems else 0)
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen counters --json` prints: the keys of the file that it writes."""
+    from wlgen.witnesses import Scrape
+
+    return shape_of("counters", Scrape)

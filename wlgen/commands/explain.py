@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from wlgen.commands._answer import shape_of, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,16 +25,20 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Explain the keys of a spec: meaning, type, unit, default and an example."""
-    import dataclasses
-    import json
-
     from wlgen.spec import reference
 
     found = reference.every_key() if key is None else reference.explained(key)
     if as_json:
-        typer.echo(json.dumps({"keys": [dataclasses.asdict(each) for each in found]}))
+        show("explain", {"keys": found})
         return
     typer.echo("\n".join(line for each in found for line in _lines(each)))
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen explain --json` prints."""
+    from wlgen.spec.reference import Key
+
+    return shape_of("explain", keys=list[Key])
 
 
 def _lines(key: Key) -> Iterator[str]:

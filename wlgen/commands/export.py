@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from wlgen.commands._answer import shape_of, show
 
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
@@ -32,7 +34,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Write a set for a benchmark client, with RUN.md: exact commands, every known trap switched off."""
-    import orjson
+    import dataclasses
 
     from wlgen.commands._progress import rows_bar
     from wlgen.export.export import export
@@ -52,7 +54,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
             progress=progress,
         )
     if as_json:
-        typer.echo(orjson.dumps(exported, default=str).decode())
+        show("export", dataclasses.asdict(exported))
     elif not quiet:
         size = sum(f.bytes for f in exported.files)
         typer.echo(
@@ -60,3 +62,10 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
             f"{len(exported.files)} files, {size:,} bytes"
         )
         typer.echo(f"The commands are in {exported.folder / 'RUN.md'}")
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen export --json` prints."""
+    from wlgen.export.export import Exported
+
+    return shape_of("export", Exported)

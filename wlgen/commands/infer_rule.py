@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from wlgen.commands._answer import shape_of, show
 
 if TYPE_CHECKING:
     from wlgen.simulate.infer import Inference
@@ -36,9 +39,6 @@ def command(
     the server reported as cached. If several rules fit, it names all of them, and the prompt that would tell
     them apart. Exit 0 if a rule explains every request, else 1.
     """
-    import dataclasses
-    import json
-
     from wlgen.audit.audit import parse_splits
     from wlgen.errors import error
     from wlgen.simulate.infer import infer, read_observations, set_observations
@@ -54,14 +54,35 @@ def command(
     explains_all = found.explained == found.observations
     if as_json:
         candidates = [
-            dataclasses.asdict(each) | {"rules": [kind.written.removeprefix("rule: ") for kind in each.rules]}
+            asdict(each) | {"rules": [kind.written.removeprefix("rule: ") for kind in each.rules]}
             for each in found.candidates
         ]
-        said = dataclasses.asdict(found) | {"candidates": candidates, "explained_all": explains_all}
-        typer.echo(json.dumps(said))
+        said = asdict(found) | {"candidates": candidates, "explained_all": explains_all}
+        show("infer-rule", said, ok=explains_all)
     else:
         typer.echo("\n".join(_lines(found)))
     raise typer.Exit(0 if explains_all else 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateRules:
+    """Rules alike but for their quantum, each as a spec writes it: `engine: sglang, page_size: 128`."""
+
+    words: str
+    quanta: list[int]
+    usual: int | None
+    or_more: bool
+    rules: list[str]
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen infer-rule --json` prints.
+
+    unexplained: [prompt_len, shared_len, cached_len, place] each.
+    """
+    from wlgen.simulate.infer import Inference
+
+    return shape_of("infer-rule", Inference, candidates=list[CandidateRules], explained_all=bool)
 
 
 def _lines(found: Inference) -> list[str]:

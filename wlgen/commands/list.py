@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from wlgen.commands._answer import shape_of, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,14 +18,12 @@ _INDENT = 4
 
 def command(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
     """List the encodings, cache rules, tasks, clients and witnesses that are known, and what each is for."""
-    import json
-
     from wlgen import registry
 
     kinds = registry.all_names()
     said = {kind: {name: list(_said(kind, name)) for name in names} for kind, names in kinds.items()}
     if as_json:
-        typer.echo(json.dumps({**kinds, "about": said}))
+        show("list", {**kinds, "about": said})
         return
     for kind, names in said.items():
         typer.echo(kind.replace("_", " "))
@@ -32,6 +32,14 @@ def command(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.
             for sentence in sentences:
                 pad = " " * _INDENT
                 typer.echo(textwrap.fill(sentence, COLUMNS, initial_indent=pad, subsequent_indent=pad))
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen list --json` prints: the names of each kind, and what each is for."""
+    from wlgen import registry
+
+    kinds: dict[str, Any] = dict.fromkeys(registry.all_names(), list[str])
+    return shape_of("list", **kinds, about=dict[str, dict[str, list[str]]])
 
 
 def _said(kind: str, name: str) -> Iterator[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from wlgen.commands._answer import shape_of, show
 
 
 def command(  # noqa: PLR0917 (typer reads options as arguments)
@@ -29,6 +31,8 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
     ] = None,
     output_len: Annotated[int | None, typer.Option(min=1, help="Tokens that the server generates.")] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Formal rows of all ranks.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the name of the file as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Write NAME.yaml, a commented spec to start from."""
     import json
@@ -60,4 +64,12 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
         text = starter.with_value(text, "body_len", str(max(0, prompt_len - framing)))
     spec_file.parse(text, str(path))
     path.write_text(text, encoding="utf-8")
-    typer.echo(f"{path} is written. See what it will give: wlgen plan {path}")
+    if as_json:
+        show("new", {"spec": path})
+    elif not quiet:
+        typer.echo(f"{path} is written. See what it will give: wlgen plan {path}")
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen new --json` prints: the file that it wrote."""
+    return shape_of("new", spec=str)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from wlgen.commands._answer import show
 
 
 def command(
@@ -17,13 +19,20 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Say what a spec will give: tokens, pages, the three promises, rows, bytes. Nothing is written."""
-    import json
-
     from wlgen.build import outline
     from wlgen.build.ready import blueprint
     from wlgen.commands import _outline_text as outline_text
     from wlgen.spec import file as spec_file
 
     ready = blueprint(spec_file.load(spec))
-    said = outline.outline(ready, in_flight) if as_json else None
-    typer.echo(json.dumps(said) if as_json else "\n".join(outline_text.lines(ready, in_flight)))
+    if as_json:
+        show("plan", outline.outline(ready, in_flight))
+    else:
+        typer.echo("\n".join(outline_text.lines(ready, in_flight)))
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen plan --json` prints."""
+    from wlgen.commands._outline_shape import outline_shape
+
+    return outline_shape()

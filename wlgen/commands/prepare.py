@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+
+from wlgen.commands._answer import show
 
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
@@ -51,7 +53,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         Path | None, typer.Option(help="Where to keep the journal; prepare.jsonl in DIR.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print findings and errors only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print findings and errors only.")] = False,
 ) -> None:
     """Prepare a live server: preflight, flush, seeds, the first round's checks. No formal row is sent.
 
@@ -63,7 +65,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     import asyncio
 
     from wlgen.audit.audit import parse_rounds
-    from wlgen.commands._outcome import outcome_json, outcome_text, verdict
+    from wlgen.commands._outcome import outcome_keys, outcome_text, verdict
     from wlgen.commands._progress import rows_bar
     from wlgen.errors import error
     from wlgen.server.outcome import Wanted
@@ -104,10 +106,18 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
             "interrupted; the journal says what was sent: run it again with --resume to go on", err=True
         )
         raise typer.Exit(130) from None
+    failed = bool(outcome.findings or outcome.refused)
     if as_json:
-        typer.echo(outcome_json(outcome))
+        show("prepare", outcome_keys(outcome), ok=not failed)
     elif not quiet or outcome.findings:
         typer.echo(outcome_text(outcome, workload, wanted))
     elif outcome.refused or outcome.unproved:
         typer.echo(verdict(outcome, workload, wanted))
-    raise typer.Exit(1 if outcome.findings or outcome.refused else 0)
+    raise typer.Exit(1 if failed else 0)
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen prepare --json` prints."""
+    from wlgen.commands._outcome import outcome_shape
+
+    return outcome_shape()

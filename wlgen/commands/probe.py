@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from wlgen.commands._answer import show
 
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
@@ -33,7 +35,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     """
     import asyncio
 
-    from wlgen.commands._probed import probed_json, probed_text
+    from wlgen.commands._probed import probed_keys, probed_text
     from wlgen.server.probe import probe_server
 
     found = asyncio.run(
@@ -47,5 +49,15 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
             decode=decode or (),
         )
     )
-    typer.echo(probed_json(found) if as_json else probed_text(found))
+    if as_json:
+        show("probe", probed_keys(found), ok=bool(found.rules))
+    else:
+        typer.echo(probed_text(found))
     raise typer.Exit(0 if found.rules else 1)
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen probe --json` prints."""
+    from wlgen.commands._probed import probed_shape
+
+    return probed_shape()

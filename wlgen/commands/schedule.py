@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from wlgen.commands._answer import shape_of, show
 
 _SHOWN = 12
 
@@ -36,7 +38,6 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     tokens that the set promises. All requests wait from the start, first come first served.
     """
     import dataclasses
-    import json
 
     from wlgen.errors import error
     from wlgen.simulate.rounds import WARNING, RoundPrompt, Scheduler, check_numbers, prompts_of, schedule
@@ -61,11 +62,18 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     busiest = max(ranks, key=lambda rank: ranks[rank].rounds)
     if as_json:
         by_rank = {"ranks": {rank: found.rounds for rank, found in ranks.items()}}
-        typer.echo(json.dumps(dataclasses.asdict(ranks[busiest]) | by_rank | {"note": WARNING}))
+        show("schedule", dataclasses.asdict(ranks[busiest]) | by_rank | {"note": WARNING})
     else:
         title = f"rank {busiest}, the busiest of {len(ranks)}: " if workload else ""
         typer.echo("\n".join(_lines(ranks[busiest], title, scheduler.page_size)))
         typer.echo(WARNING)
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen schedule --json` prints: the busiest rank, and the rounds of each."""
+    from wlgen.simulate.rounds import Rounds
+
+    return shape_of("schedule", Rounds, ranks=dict[int, int], note=str)
 
 
 def _lines(found: Rounds, title: str, page_size: int) -> list[str]:

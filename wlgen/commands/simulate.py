@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
+from wlgen.commands._answer import show
 from wlgen.commands._rule import (
     Capacity,
     Chunk,
@@ -83,7 +84,6 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     working set of each rank; and with --capacity what is evicted. Each request ends before the next request
     of its rank begins, unless --in-flight says how many run together. Exit 0 if every bound is met.
     """
-    from wlgen.commands._replay_text import report_json, report_lines
     from wlgen.simulate.input import Sending
     from wlgen.simulate.replay import replay
 
@@ -106,10 +106,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     if fault is not None:
         from wlgen.simulate.faulted import replay_fault
 
-        faulted = replay_fault(source, choice, fault, out=out)
-        typer.echo(report_json(faulted) if as_json else "\n".join(report_lines(faulted)))
-        raise typer.Exit(0 if faulted.holds else 1)
-    report: Report = replay(
+        _end_with(replay_fault(source, choice, fault, out=out), as_json=as_json)
+    report = replay(
         source,
         choice,
         sending,
@@ -122,5 +120,22 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         in_flight=in_flight,
         out=out,
     )
-    typer.echo(report_json(report) if as_json else "\n".join(report_lines(report)))
+    _end_with(report, as_json=as_json)
+
+
+def _end_with(report: Report, *, as_json: bool) -> NoReturn:
+    """Print a report, and exit with 0 where every bound is met, else with 1."""
+    from wlgen.commands._replay_text import report_keys, report_lines
+
+    if as_json:
+        show("simulate", report_keys(report), ok=report.holds)
+    else:
+        typer.echo("\n".join(report_lines(report)))
     raise typer.Exit(0 if report.holds else 1)
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen simulate --json` prints."""
+    from wlgen.commands._replay_text import report_shape
+
+    return report_shape()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from wlgen.commands._answer import shape_of, show
 
 if TYPE_CHECKING:
     from wlgen.verify import Verification
@@ -33,7 +35,6 @@ def command(
     composing. It takes as long as one encode pass, and does not check that the texts are the spec's.
     """
     import dataclasses
-    import json
 
     from wlgen.commands._progress import rows_bar
     from wlgen.verify import verify_composed, verify_encoded
@@ -48,7 +49,8 @@ def command(
 
             verified = verify_composed(workload, Recomposed(workload), progress=progress)
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(verified) | {"holds": not verified.findings}))
+        ok = not verified.findings
+        show("verify", dataclasses.asdict(verified) | {"holds": ok}, ok=ok)
         raise typer.Exit(1 if verified.findings else 0)
     for finding in verified.findings[:MOST_FINDINGS]:
         typer.echo(f"{finding.id}: {finding.promise}: expected {finding.expected}, got {finding.got}")
@@ -57,6 +59,13 @@ def command(
     if not quiet:
         typer.echo(_summary(folder, workload.manifest, verified))
     raise typer.Exit(1 if verified.findings else 0)
+
+
+def shape() -> Any:
+    """Return the model of what `wlgen verify --json` prints."""
+    from wlgen.verify import Verification
+
+    return shape_of("verify", Verification, holds=bool)
 
 
 def _summary(folder: Path, manifest: Manifest, verified: Verification) -> str:

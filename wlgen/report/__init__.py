@@ -1,7 +1,8 @@
 """Reports of an audit: JSON values, a terminal's tables, and one self-contained page.
 
 What other rooms import of it:
-answer    an audit as JSON values
-terminal  an audit as tables
-page      an audit as one self-contained page
+answer      an audit as JSON values
+terminal    an audit as tables
+page        an audit as one self-contained page
+provenance  which set, files, options and wlgen an audit is of
 """

@@ -1,4 +1,4 @@
-"""The answer of an audit as JSON values: what `wlgen audit --json` prints."""
+"""The answer of an audit as JSON values: the keys that `wlgen audit --json` prints."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import Any
 from wlgen.audit.ceiling import Ceiling
 from wlgen.audit.model import Audit, CachedRatio, ClassPromise, RowOutcome, Summary, timed_split
 from wlgen.audit.witnessed import STATES
+from wlgen.errors import PROBLEM_KEYS
+from wlgen.report.provenance import Provenance
 from wlgen.report.words import asked
 
 
-def answer(audit: Audit) -> dict[str, Any]:
+def answer(audit: Audit, provenance: Provenance) -> dict[str, Any]:
     """Return the audit as JSON values. Ratios are of prompt tokens; null is NOT_OBSERVED.
 
-    promises: as observed; planned: as the set was built. findings: one a broken promise.
+    promises: as observed; planned: as the set was built. findings: one a broken promise. provenance: which
+    set, files, options and wlgen the audit is of.
     """
     observed = audit.promises
     return {
         "set": audit.name,
         "splits": list(audit.splits),
         "rounds": list(audit.rounds),
-        "ok": audit.verdict == "KEPT",
         "verdict": audit.verdict,
         "rows": len(audit.outcomes),
         "results": audit.results,
@@ -62,7 +64,8 @@ def answer(audit: Audit) -> dict[str, Any]:
         else None,
         "windows_of": timed_split(audit.splits),
         "windows": [asdict(window) for window in audit.windows],
-        "problems": [str(problem) for problem in audit.problems],
+        "provenance": asdict(provenance),
+        "problems": [{name: getattr(problem, name) for name in PROBLEM_KEYS} for problem in audit.problems],
     }
 
 

@@ -13,6 +13,7 @@ from wlgen.audit.run_figures import Figures
 from wlgen.errors import error
 from wlgen.plan.tree import Tree, joined
 from wlgen.report.charts import by_rank, distribution
+from wlgen.report.provenance import Provenance
 from wlgen.report.sharing import trajectory, tree_picture
 from wlgen.report.style import STYLE
 from wlgen.report.template import PAGE
@@ -56,16 +57,16 @@ def check_place(path: Path) -> None:
         raise error(str(path), expected="a writable file for the page", found=found)
 
 
-def write_page(audit: Audit, path: Path, tree: Tree) -> None:
-    """Write the page, with the set's prefix tree; WlgenError where the file cannot be written."""
+def write_page(audit: Audit, path: Path, tree: Tree, provenance: Provenance) -> None:
+    """Write the page with the set's prefix tree; WlgenError where the file cannot be written."""
     try:
-        path.write_text(page(audit, tree), encoding="utf-8")
+        path.write_text(page(audit, tree, provenance), encoding="utf-8")
     except OSError as failure:
         found = failure.strerror or str(failure)
         raise error(str(path), expected="a writable file for the page", found=found) from failure
 
 
-def page(audit: Audit, tree: Tree | None = None) -> str:
+def page(audit: Audit, tree: Tree | None = None, provenance: Provenance | None = None) -> str:
     """Return the whole page as HTML."""
     from markupsafe import Markup  # noqa: PLC0415 (only a page needs it)
 
@@ -91,6 +92,8 @@ def page(audit: Audit, tree: Tree | None = None) -> str:
         timeline=Markup(timeline(audit)),  # noqa: S704
         sending=sending(audit),
         windows=[_window(window) for window in audit.windows],
+        provenance=provenance.lines() if provenance else [],
+        files=provenance.files() if provenance else [],
     )
 
 

@@ -95,5 +95,10 @@ PAGE = """\
 <p class="soft">Each window counts its own requests and nothing else: those that start in it, each whole, over
 its duration. V1 is AISBench up to 3.1.20260630, V2 its main branch since 2026-08-17. Times are the client's
 own; mean concurrency is over time.</p>
+{% if provenance -%}
+<h2>Where this audit comes from</h2>
+{{ table(["", ""], provenance) }}
+{{ table(["file", "sha256", "bytes"], files) }}
+{% endif -%}
 </body></html>
 """
