@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import os
 import subprocess
 import sys
@@ -167,3 +168,15 @@ def test_an_output_that_takes_nothing_and_a_memory_too_small_are_one_line(lines,
     begins = {"full": "standard output: expected", "closed": "standard output: expected"}
     assert said.startswith(f"wlgen: {begins.get(end, 'memory: expected at least 512 MB')}")
     assert ended.returncode == 2
+
+
+@pytest.mark.parametrize("name", sorted(commands.names()))
+def test_help_fits_80_columns_and_breaks_no_sentence(name):
+    """A line of a paragraph ends only where the next word would not fit."""
+    shown = CliRunner().invoke(cli.app, [name, "--help"], env={"COLUMNS": "80", "TERM": "dumb"}).output
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    words = [line.rstrip() for line in lines[2 : next(n for n, x in enumerate(lines) if x.startswith("╭"))]]
+    for line, following in itertools.pairwise(words):
+        if line and following:
+            assert len(line) + 1 + len(following.split()[0]) > 79

@@ -48,9 +48,15 @@ def _by_use() -> list[tuple[str, str]]:
     return grouped + [("More", name) for name in sorted(found - {name for _, name in grouped})]
 
 
+def _flowing(text: str) -> str:
+    """Return a docstring without the line ends inside its paragraphs: typer would break sentences there."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
 for _group, _name in _by_use():
     _command = importlib.import_module(f"wlgen.commands.{_name.replace('-', '_')}").command
-    app.command(_name, rich_help_panel=_group)(_command)
+    _help = _flowing(_command.__doc__ or "")
+    app.command(_name, rich_help_panel=_group, help=_help)(_command)
 
 
 def main() -> None:

@@ -140,6 +140,8 @@ def test_a_run_is_audited_and_the_audit_says_where_it_comes_from(warm, tmp_path)
     assert source["options"] == {"concurrency": 16, "rate": 2.0, "late": 0.5}
     assert (source["wlgen"], source["clients"]) == (__version__, ["plain"])
     page = tmp_path / "page.html"
+    quiet = CliRunner().invoke(cli.app, ["audit", str(warm.folder), str(blind), "--quiet"])
+    assert (quiet.exit_code, "NOT PROVED" in quiet.stdout, "min %" in quiet.stdout) == (1, True, False)
     code, answer = run("audit", warm.folder, blind, "--counters", before, after, "--html", page)
     assert (code, answer["verdict"]) == (0, "KEPT")
     assert [Path(each["path"]) for each in answer["provenance"]["witnesses"]] == [before, after]

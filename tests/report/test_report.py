@@ -232,7 +232,7 @@ def test_classes_are_told_in_both_reports_and_in_the_answer():
     assert any(line.split()[:5] == ["least", "at", "least", "80", "%"] for line in lines)
     assert any(line.startswith("warm") and "81 +- 1 % in all" in line for line in lines)
     assert "at most 0 tokens" in " ".join(parsed(found).text)
-    assert [(each["name"], each["asked"]) for each in answer(found)["classes"]] == [
+    assert [(each["name"], each["asked"]) for each in answer(found, SOURCE)["classes"]] == [
         ("cold", "at most 0 tokens"),
         ("warm", "81 +- 1 % in all"),
         ("least", "at least 80 %"),
@@ -252,7 +252,7 @@ def test_turns_that_found_recorded_answers_are_told():
     said = "1 row found recorded answers cached, too: the server reused its own output"
     assert said in render(found)
     assert f"<p>{said}.</p>" in page(found)
-    assert answer(found)["found_recorded_answers"] == 1
+    assert answer(found, SOURCE)["found_recorded_answers"] == 1
 
 
 def test_an_aggregate_that_is_missed_marks_its_tile():

@@ -73,14 +73,16 @@ def shape_of(command: str, *parts: type, **keys: Any) -> Any:
     """Return the pydantic model of a command's answer.
 
     parts: dataclasses or typed dictionaries whose fields are keys of the answer. keys: more keys, each with
-    its type: shape_of("verify", Verification, holds=bool). None leaves out a key of a part.
+    its type: shape_of("verify", Verification, holds=bool). None leaves out a key of a part; a
+    pair (type, default) is a key that an answer may lack.
     """
     from pydantic import ConfigDict, create_model
 
     found: dict[str, Any] = {"wlgen": str, "command": Literal[command], "ok": bool}
     for part in parts:
         found |= get_type_hints(part, include_extras=True)
-    fields: dict[str, Any] = {name: (kind, ...) for name, kind in (found | keys).items() if kind}
+    given = ((name, kind) for name, kind in (found | keys).items() if kind)
+    fields: dict[str, Any] = {name: kind if isinstance(kind, tuple) else (kind, ...) for name, kind in given}
     name = f"{command.title().replace('-', '')}Answer"
     return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
 

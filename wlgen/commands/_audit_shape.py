@@ -83,6 +83,7 @@ class CountersProve:
     kept: bool
     conditions: list[Condition]
     short: list[Shortfall]
+    by_rank: dict[int, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +150,7 @@ def audit_shape() -> Any:
         diagnosis=list[Diagnosis],
         unexplained=list[str],
         assumed=list[str],
+        explained_row=(dict[str, Any] | None, None),  # of --explain ROW alone
         **ratios,
         states=dict[str, int],
         not_observed=RowsUnobserved,

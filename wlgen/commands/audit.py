@@ -73,6 +73,9 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         Path | None, typer.Option(metavar="FILE", help="Write a page of the whole audit.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print the verdict alone, and what nobody observed.")
+    ] = False,
 ) -> None:
     """Audit a run: join its results to the rows of the set and check each promise for each request.
 
@@ -147,9 +150,9 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         raise typer.Exit(2 if found.problems else 0 if ok else 1)
     from rich.console import Console
 
-    from wlgen.report.terminal import terminal
+    from wlgen.report.terminal import terminal, verdict_lines
 
-    Console(highlight=False, soft_wrap=True).print(terminal(found))
+    Console(highlight=False, soft_wrap=True).print(verdict_lines(found) if quiet else terminal(found))
     if found.problems:
         raise WlgenError(*found.problems)
     raise typer.Exit(0 if ok else 1)

@@ -106,6 +106,11 @@ def _verdict(audit: Audit) -> Text:
     return line
 
 
+def verdict_lines(audit: Audit) -> Text:
+    """Return the verdict, and who says so or what nobody observed."""
+    return _verdict(audit)
+
+
 def _promises(audit: Audit) -> Table:
     table = _table("cached tokens of each prompt", "planned", "observed")
     for line in promises(audit):
