@@ -1,4 +1,4 @@
-"""Audit: rows beside results, each promise for each request. Values in, values out."""
+"""Audit: compares rows with results, promise by promise, for each request. Values in, values out."""
 
 from __future__ import annotations
 
@@ -148,14 +148,14 @@ def audit(
 
 
 def parse_splits(names: Sequence[str]) -> tuple[Split, ...]:
-    """Return the splits of these names in the order a server meets them; without names, what is measured."""
+    """Return the splits of these names in the order of sending; without names, the measured splits."""
     if unknown := [name for name in names if name not in SPLITS]:
         raise error("--split", expected=" or ".join(SPLITS), found=", ".join(unknown))
     return tuple(split for split in SPLITS if split in names) or MEASURED
 
 
 def parse_rounds(asked: Sequence[int], built: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the rounds asked for, the first that is built where none is; built: None for one round."""
+    """Return the rounds asked for, or the first built round if none is; built: None for one round."""
     known = sorted(built or (0,))
     if unknown := [number for number in asked if number not in known]:
         expected = f"a round that is built: {', '.join(map(str, known))}"
@@ -214,7 +214,7 @@ def _row_seen(
 def _outcome(
     row: Promised, judged: Sequence[JudgedResult], late: Finding | None, *, told: bool
 ) -> RowOutcome:
-    """Return a row's outcome; told: there are no results at all, so a row without one was not left out."""
+    """Return a row's outcome. told: there are no results at all, so a row without a result is no finding."""
     found = [late] if late else []
     if len(judged) != 1 and not told:
         found.append(Finding(id=row.id, promise="sent_once", expected=1, got=len(judged)))
@@ -252,7 +252,7 @@ def _require_results(outcomes: Sequence[RowOutcome], joined: Joined, elsewhere: 
 
 
 def _at(ratios: Sequence[CachedRatio], part: Fraction) -> CachedRatio | None:
-    # The nearest rank: a row's own ratio, never a figure between two rows.
+    # The nearest-rank percentile: the ratio of some row, never a figure between two rows.
     return ratios[max(0, math.ceil(part * len(ratios)) - 1)] if ratios else None
 
 
@@ -266,7 +266,7 @@ _KEYS: dict[str, Callable[[Promised], str | int | None]] = {
 
 
 def _summaries(outcomes: Sequence[RowOutcome], by: str) -> Iterator[Summary]:
-    """Yield a summary of each split and key; of groups, classes and rounds only where there are several."""
+    """Yield a summary of each split and key; groups, classes and rounds only if there are several."""
     lots: dict[tuple[Split, str | int | None], list[RowOutcome]] = defaultdict(list)
     for outcome in outcomes:
         lots[outcome.row.split, _KEYS[by](outcome.row)].append(outcome)

@@ -1,9 +1,9 @@
 """Proof by ceiling: what two scrapes of counters prove of each request between them. Values in, values out.
 
 A formal row that is sent once finds at most its planned cached_len: its own part is new to the server, and
-the rule allows no more. So where the cached tokens of 640 rows sum to 640 x 118784, each row found exactly
-118784: a row above its plan, which could hide another one below, is impossible. The proof stands on
-conditions, and each is checked; one that fails is named, and then the sum proves nothing of a single row.
+the rule allows no more. So if the cached tokens of 640 rows sum to 640 x 118784, each row found exactly
+118784: no row can be above its plan and hide another row below its plan. The proof needs conditions, and
+checks each of them. If one does not hold, the audit names it, and the sum proves nothing of a single row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNCOUNTED = "not counted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One thing that the proof needs: its name, whether it holds, and what was seen."""
+    """One condition of the proof: its name, whether it holds, and what was seen."""
 
     name: str
     holds: bool
@@ -31,9 +31,9 @@ class Condition:
 class Moved:
     """How far the counters moved between two scrapes, over the servers that hold the prefix cache.
 
-    total: of all of these servers; ranks: by data-parallel rank, the ranks of several prefill servers in
-    order. role: "prefill" in a pair, whose decode servers are left out. fell: counters that went down.
-    restarted: servers whose process is another one. unknown: servers that do not say when they started.
+    total: of all these servers. ranks: of each data-parallel rank, numbered through several prefill servers.
+    role: "prefill" in a pair, whose decode servers do not count. fell: counters that went down. restarted:
+    servers whose process is a new one. unknown: servers that do not say when they started.
     """
 
     role: str
@@ -45,7 +45,7 @@ class Moved:
     changed: str = ""
 
     def cached_of(self, rank: int) -> int | None:
-        """Return the cached tokens of a rank, None where they are not told apart."""
+        """Return the cached tokens of a rank, None if the servers do not count them by rank."""
         counts = self.ranks.get(rank)
         if counts is None:
             return None
@@ -55,7 +55,7 @@ class Moved:
         return counts.get("cached_tokens")
 
     def prompt_of(self, rank: int) -> int | None:
-        """Return the prompt tokens of a rank, None where they are not told apart."""
+        """Return the prompt tokens of a rank, None if the servers do not count them by rank."""
         counts = self.ranks.get(rank, {})
         if "computed" in counts:
             return counts["computed"] + (self.cached_of(rank) or 0)
@@ -64,9 +64,10 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """Cached tokens that are missing from a sum, and how many rows fell short to make it so.
+    """Cached tokens that a sum lacks, and how many rows must have fallen short.
 
-    rank: None for the whole server. most: None where a row may be above its plan, and then nothing bounds it.
+    rank: None for the whole server. least, most: bounds on the number of rows; most is None if a row may be
+    above its plan, since then any number may be below.
     """
 
     rank: int | None
@@ -80,8 +81,8 @@ class Shortfall:
 class Ceiling:
     """What the counters prove of the rows that were sent between the two scrapes.
 
-    kept: each row found exactly its plan. comparable: the counters are of exactly these rows, so that their
-    sum may be held against the plan; without that neither a proof nor a shortfall is said.
+    kept: whether each row found exactly its plan. comparable: whether the counters count exactly these rows,
+    so that their sum may be compared with the plan; if not, the audit states neither proof nor shortfall.
     """
 
     conditions: tuple[Condition, ...]
@@ -100,10 +101,10 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentRows:
-    """The rows that were sent between the two scrapes, as the result files show it.
+    """The rows that were sent between the two scrapes, as the result files show them.
 
-    rows: each one that has a result. spoilt: why they are not "each row once, successful, one attempt".
-    quantum: the rule's hit quantum. prompts: by row id, the prompt tokens that the server counted instead.
+    rows: the rows that have a result. spoilt: why they are not "each row once, successful, in one attempt".
+    quantum: the rule's hit quantum. prompts: by row id, the prompt tokens that the server counted.
     """
 
     rows: Sequence[Promised]
@@ -135,7 +136,7 @@ def prove(sent: SentRows, before: Scrape, after: Scrape) -> Ceiling:
         *_of_the_plan(sent),
     ]
     bounded = comparable and all(c.holds for c in ceiling)
-    # A sum of 0 leaves no row anything to hide, whatever was served before: each row found 0.
+    # A sum of 0 means that each row found 0, whatever was served before.
     nothing = comparable and resting.holds and observed == planned == 0
     return Ceiling(
         conditions=(*of_these, *ceiling),
@@ -187,7 +188,7 @@ def movement(before: Sequence[ServerCounts], after: Sequence[ServerCounts]) -> M
 
 
 def fewest_short(plans: Sequence[int], lack: int) -> int:
-    """Return the fewest rows that together can lack so many tokens: those of the greatest plan."""
+    """Return the fewest rows that together can lack `lack` tokens: those with the greatest plans."""
     count = 0
     for plan in sorted(plans, reverse=True):
         if lack <= 0:
@@ -202,7 +203,7 @@ def _grown(old: Mapping[str, int], new: Mapping[str, int]) -> dict[str, int]:
 
 
 def _of_these_rows(sent: SentRows, moved: Moved) -> Iterator[Condition]:
-    """Yield what makes the counters those of exactly these rows."""
+    """Yield the conditions under which the counters count exactly these rows."""
     spoilt = list(sent.spoilt) if sent.rows else ["no results: nothing says which rows were sent"]
     yield Condition(
         name="the results show each row once, successful, in one attempt",
@@ -229,7 +230,7 @@ def _of_these_rows(sent: SentRows, moved: Moved) -> Iterator[Condition]:
 
 
 def _restarts(moved: Moved) -> list[str]:
-    """Return which servers restarted or may have, since they do not say when they started."""
+    """Return the servers that restarted, and those that may have, since they give no start time."""
     unknown = (f"{url} exports no process_start_time_seconds" for url in moved.unknown)
     return [*(f"{url} restarted" for url in moved.restarted), *unknown]
 
@@ -243,7 +244,7 @@ def _counted(count: str, name: str, moved: Moved, expected: int) -> Condition:
 def _history(sent: SentRows, before: Scrape) -> Iterator[Condition]:
     """Yield whether BEFORE follows a flush after which only this set's seeds and checks were served.
 
-    An earlier run of the same rows makes their own parts known, and then a row may find more than its plan.
+    After an earlier run of the same rows their own parts are in the cache: a row may find more than planned.
     """
     name = "since the flush only this set's seeds and checks were served before the run"
     known = before.prepared
@@ -266,7 +267,7 @@ def _history(sent: SentRows, before: Scrape) -> Iterator[Condition]:
 
 
 def _no_second_try(moved: Moved) -> Iterator[Condition]:
-    """Yield whether no request was tried twice: an aborted try leaves its pages, which the next one finds."""
+    """Yield whether no request was tried twice: the second try would find the pages of the first."""
     wrong = _tries(moved)
     yield Condition(
         name="no request was aborted, retracted or preempted",
@@ -305,7 +306,7 @@ def _tries(moved: Moved) -> list[str]:
 
 
 def _of_the_plan(sent: SentRows) -> Iterator[Condition]:
-    """Yield whether the plan is the most that each of these rows can find."""
+    """Yield whether no row can find more cached tokens than planned."""
     wrong = []
     if loose := sum(not row.is_bounded for row in sent.rows):
         wrong.append(f"{loose} rows have no bound: they find what others leave")
@@ -323,7 +324,7 @@ def _of_the_plan(sent: SentRows) -> Iterator[Condition]:
 
 
 def _shortfalls(sent: SentRows, moved: Moved, observed: int | None, *, bounded: bool) -> Iterator[Shortfall]:
-    """Yield where cached tokens are missing: on each rank that lacks some, else in the whole sum."""
+    """Yield where cached tokens are missing: each rank that lacks tokens, or else the whole sum."""
     if observed is None or observed >= sum(row.cached_len for row in sent.rows):
         return
     by_rank: dict[int, list[Promised]] = defaultdict(list)
@@ -350,8 +351,9 @@ def _shortfall(
 def _ranks_are_apart(by_rank: Mapping[int, Sequence[Promised]], moved: Moved, observed: int) -> bool:
     """Return whether the counters of each rank are those of the rows planned for it.
 
-    SGLang's health probes add a few computed tokens to a rank, so a rank may count more than its prompts; one
-    that counts fewer did not get its rows. A rank above its plan got rows of another one.
+    SGLang's health probes add a few computed tokens to a rank, so a rank may count more than its prompts. A
+    rank that counts fewer did not get its rows, and a rank with more cached tokens than planned got rows of
+    another rank.
     """
     cached = {rank: moved.cached_of(rank) for rank in by_rank}
     if (

@@ -1,4 +1,4 @@
-"""The promises of each class of requests: its rows' bound, and what they must meet together."""
+"""The promises of each class of requests: the bound of each row, and the aggregate of all rows together."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def of_classes(outcomes: Sequence[RowOutcome]) -> Iterator[ClassPromise]:
 def of_aggregates(outcomes: Sequence[RowOutcome], set_name: str) -> Iterator[Finding]:
     """Yield each class and round whose formal rows together miss the aggregate of their spec.
 
-    Rows without a figure each are a finding of their own, and leave the aggregate undecided.
+    A row without a figure is a finding itself, and then nothing is said of the aggregate.
     """
     asked: dict[tuple[str | None, int], list[RowOutcome]] = defaultdict(list)
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""What an auditor gives beside the client's results, and the servers' own records of each row."""
+"""What a person gives an audit besides the client's results, and the servers' own records of each row."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from wlgen.witnesses import PrefillBatch, Scrape, ServedRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the auditor gives beside the results. Files are (name, what they say), streamed once.
+    """What a person gives besides the results. Files are (name, their values), to be read once.
 
-    before, after: scrapes of counters around the run. pair: the run went through a prefill/decode pair, which
-    the scrapes' roles say, too.
+    before, after: scrapes of counters before and after the run. pair: whether the person says that the run
+    went through a prefill/decode pair; the roles in the scrapes say it too.
     """
 
     before: Scrape | None = None
@@ -45,7 +45,7 @@ class RequestFiles:
 
 
 def read_requests(rows: Rows, given: Given) -> RequestFiles:
-    """Read the request files and give each record to its row, by the row's id, else by what was sent."""
+    """Read the request files and assign each record to its row, by the row's id, else by the text or ids."""
     found = RequestFiles()
     by_prompt = {row.prompt_sha256: row for row in reversed(rows.all) if row.prompt_sha256}
     for _, records in given.requests:
@@ -67,7 +67,7 @@ def read_requests(rows: Rows, given: Given) -> RequestFiles:
 
 
 def as_results(found: RequestFiles) -> list[Result]:
-    """Return the rows' records as results of their own, for an audit that has no client's file."""
+    """Return the rows' records as results, for an audit without a client's file."""
     return [
         Result(
             place=record.place,

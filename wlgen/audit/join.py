@@ -1,4 +1,4 @@
-"""Join: which row each result is of, by id, by text or by place in the file that was sent."""
+"""Join: to which row each result belongs, by id, by text or by its place in the file that was sent."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from wlgen.readers import Result
 from wlgen.workload.rows import Finding
 from wlgen.workload.splits import BY_NAME, SPLITS, Split
 
-LISTED_PROBLEMS = 5  # of one file
-LARGEST_FRAMING = 4096  # tokens; a prompt further from its plan is no framing's doing
+LISTED_PROBLEMS = 5  # of one kind in one file
+LARGEST_FRAMING = 4096  # tokens; a prompt that differs by more from its plan has not only another framing
 
 
 class Rows:
@@ -27,7 +27,7 @@ class Rows:
         self.all = tuple(rows)
         self.by_id = {row.id: row for row in self.all}
         self.by_text = {row.text_sha256: row for row in reversed(self.all)}
-        self._alike: dict[str, list[Promised]] = {}  # rows of one text, as a trace may repeat it
+        self._alike: dict[str, list[Promised]] = {}  # rows with the same text, which a trace may have
         if len(self.by_text) < len(self.all):
             for row in self.exported(SPLITS):
                 self._alike.setdefault(row.text_sha256, []).append(row)
@@ -35,7 +35,7 @@ class Rows:
     def exported(
         self, splits: Sequence[Split], rank: int | None = None, rounds: Sequence[int] | None = None
     ) -> list[Promised]:
-        """Return the rows in the order an export of them has: the ranks in turn, or one rank's own order."""
+        """Return the rows in the order of an export: the ranks in turn, or the order of one rank."""
         place: dict[tuple[Split, int, int], int] = defaultdict(int)
         ordered = []
         for row in self.all:
@@ -48,9 +48,9 @@ class Rows:
         return [row for *_, row in ordered]
 
     def take(self, text_sha256: str | None, dp_rank: int | None = None) -> Promised | None:
-        """Return the row of a text; rows of the same text in turn, those of the rank first, the last again.
+        """Return the row of a text. Rows with the same text take turns, those of the rank first.
 
-        Modifies which rows of a repeated text are still to be taken.
+        When all were taken, the last one is returned again. Modifies which rows are still to be taken.
         """
         alike = self._alike.get(text_sha256 or "", [])
         if len(alike) <= 1:
@@ -60,9 +60,9 @@ class Rows:
 
 @dataclass(kw_only=True, slots=True)
 class Joined:
-    """What joining found: results beside their rows in the order read, foreign ones, unreadable places.
+    """What joining found: results with their rows in the order read, foreign results, unreadable places.
 
-    parts: what each file holds, by which a second run is told.
+    parts: what each file holds, from which a second run is recognised.
     """
 
     pairs: list[tuple[Promised, Result]] = field(default_factory=list)
@@ -79,9 +79,9 @@ def join(
 ) -> Joined:
     """Join the results of files, each (name, results), to rows; `splits` and `rounds` are under audit.
 
-    A result's id decides. Without one: its index, if the file's texts say that its order is the export's,
-    or if it has no text; else its text. A file none of whose results is of the set is a problem, and
-    contributes nothing.
+    A result's id decides. If it has none, its index decides if the file's texts are in the export's order, or
+    if it has no text; otherwise its text decides. A file without any result of the set is a problem, and its
+    results do not count.
     """
     joined = Joined()
     unnamed: set[tuple[Split, ...]] = set()
@@ -119,7 +119,7 @@ def _apart(found: Iterable[Result | Problem], name: str) -> tuple[list[Result], 
             results.append(item)
         else:
             alike[item.expected] += 1
-            if alike[item.expected] <= LISTED_PROBLEMS:  # a film has millions of lines that are no JSON
+            if alike[item.expected] <= LISTED_PROBLEMS:  # a wrong file may have millions of bad lines
                 problems.append(item)
     for expected, count in alike.items():
         if (rest := count - LISTED_PROBLEMS) > 0:
@@ -135,7 +135,7 @@ def _is_blind(results: Sequence[Result]) -> bool:
 
 
 def _unplaceable(name: str, sent: tuple[Split, ...], unnamed: set[tuple[Split, ...]]) -> Problem | None:
-    """Say why results with neither ids nor texts cannot be placed, or return None."""
+    """Return why results with neither ids nor texts cannot be placed, or None if they can."""
     remedy = "Name the file as the run card does, or audit one split at a time with --split."
     if len(sent) > 1:
         expected = "a name that holds its split, such as formal: its results have neither ids nor texts"
@@ -153,7 +153,7 @@ def _pairs(
     rows: Rows, results: Sequence[Result], name: str, splits: Sequence[Split], rounds: Sequence[int]
 ) -> Iterator[tuple[Promised | None, Result]]:
     order: Sequence[Promised] | None = None
-    if all(result.start is not None for result in results):  # of rows with the same text the first sent first
+    if all(result.start is not None for result in results):  # rows with the same text go in order of sending
         results = sorted(results, key=lambda result: result.start or 0.0)
     for result in results:
         if result.id is not None:
@@ -164,7 +164,7 @@ def _pairs(
             if order is None:
                 order = _order(rows, results, name, splits, rounds)
             here = order[result.index] if result.index < len(order) else None
-            # An order that the texts contradict is empty: then each result is what its text says.
+            # `_order` returns no order if the texts contradict it: then each result's text decides.
             yield here or rows.take(result.text_sha256, result.dp_rank), result
 
 
@@ -194,7 +194,7 @@ def _agreeing(order: Sequence[Promised], texts: Sequence[tuple[int | None, str |
 
 
 def _named(name: str) -> tuple[Split | None, int | None]:
-    # A run card names a client's result files after the split and rank whose rows they hold.
+    # By the commands of RUN.md a result file's name holds the split and rank of its rows.
     stem = Path(name).name
     splits = re.findall(rf"(?<![a-z])({'|'.join(SPLITS)})(?![a-z])", stem)
     ranks = re.findall(r"rank-(\d+)", stem)
@@ -205,7 +205,7 @@ def _of_another_set(name: str, pairs: _Pairs) -> Problem | None:
     own = [(row, result) for row, result in pairs if row is not None]
     remedy = "Give the folder of the set that was sent."
     if not own:
-        found = f"{len(pairs)} results, none of them of a row of it (first: {_shown(pairs[0][1])})"
+        found = f"{len(pairs)} results, none of them of a row of this set (first: {_shown(pairs[0][1])})"
         return Problem(place=name, expected="results of this set, text unchanged", found=found, remedy=remedy)
     counted = [(row.prompt_len, r.prompt_tokens) for row, r in own if r.prompt_tokens is not None]
     blind = _is_blind([r for _, r in own])

@@ -1,4 +1,4 @@
-"""What an audit found: values that every report reads."""
+"""What an audit found: the values that every report reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Verdict: TypeAlias = Literal["KEPT", "NOT KEPT", "NOT PROVED"]
 
 
 class CachedRatio(NamedTuple):
-    """Cached tokens of prompt tokens, kept whole so that 89.99999 % never reads 90."""
+    """Cached tokens and prompt tokens, kept as integers so that 89.99999 % is never shown as 90 %."""
 
     cached: int
     prompt: int
@@ -39,11 +39,11 @@ class CachedRatio(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The cached tokens of some rows: of a split, or of a rank, a group, a class or a round of it.
+    """The cached tokens of some rows: of a split, or of one rank, group, class or round of it.
 
-    by: which of these tells the rows apart; key: its value. rows: audited. observed: with a figure that can
-    be right. minimum, p1, p50: a row's own ratio (the lowest that at least 0, 1, 50 % of rows do not
-    exceed); mean: over all tokens. None: nothing observed.
+    by: rank, group, class or round; key: its value. rows: how many were audited. observed: how many have a
+    count that can be right. minimum, p1, p50: the ratio of some row (the lowest that at least 0, 1 or 50 % of
+    rows do not exceed). mean: the ratio of all tokens together. None: nothing observed.
     """
 
     split: Split
@@ -61,9 +61,9 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOutcome:
-    """One audited row: what was promised, the first result of it if any, and its findings.
+    """One audited row: its promises, its first result if it has one, and its findings.
 
-    state: who says what the row found cached. missing: the counts that nobody gives.
+    state: who says how many tokens the row found cached. missing: the counts that nobody gives.
     """
 
     row: Promised
@@ -74,7 +74,7 @@ class RowOutcome:
 
     @property
     def cached_ratio(self) -> CachedRatio | None:
-        """Observed cached tokens of the prompt; None if not observed, or more than the prompt has."""
+        """The observed cached tokens and the prompt's; None if not observed, or more than the prompt has."""
         if self.result is None or not self.result.success or self.result.cached_tokens is None:
             return None
         prompt = self.result.prompt_tokens or self.row.prompt_len
@@ -95,8 +95,8 @@ def mean(ratios: Sequence[CachedRatio]) -> CachedRatio | None:
 class ClassPromise:
     """The promises of one class of requests, over its check and formal rows under audit.
 
-    name: None where the spec has one class. planned, observed: over all tokens; planned_min, observed_min:
-    the worst row. recorded: rows that found cached_len_recorded instead of cached_len.
+    name: None if the spec has one class. planned, observed: all tokens together; planned_min, observed_min:
+    the worst row. recorded: how many rows found cached_len_recorded instead of cached_len.
     """
 
     name: str | None
@@ -111,10 +111,10 @@ class ClassPromise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The three promises as the results show them; None where nothing was observed.
+    """The three promises as the results show them; None if nothing was observed.
 
-    configured is what the spec asks for. aggregate is over tokens and per_request_min the worst row, of the
-    check and formal rows under audit.
+    configured: what the spec asks for. aggregate: all tokens of the check and formal rows under audit
+    together. per_request_min: the worst of these rows.
     """
 
     configured: float
@@ -126,15 +126,14 @@ class Observed:
 class Audit:
     """All that an audit found.
 
-    promises: as observed; planned: as the set was built; classes: those of each class of requests.
-    outcomes: one an audited row, in plan order. elsewhere: results of rows of splits and rounds that are not
-    under audit. assumed_zero: rows whose missing figure
-    was taken as 0 because the caller vouched for it. timeline, windows: of the split that timed_split names,
-    every result of it. lateness: its planned times beside those at which it was sent, None where nothing is
-    planned. overlap: when all its ranks ran, None for one rank or without times. problems: what could not be
-    read. by_group, by_class, by_round: empty where there is only one. unobserved: rows of which a count is
-    missing; with one of them a run is not proved. sums, ceiling, acceptance, tiers: what servers say. notes:
-    what was set aside, and why.
+    promises: as observed; planned: as the set was built; classes: the promises of each class of requests.
+    outcomes: one for each audited row, in plan order. elsewhere: how many results belong to splits and rounds
+    that are not under audit. assumed_zero: how many rows have no count and were taken as 0, as the caller
+    asked. timeline, windows: of all results of the split that timed_split names. lateness: how far its
+    requests were off their planned times, None if nothing is planned. overlap: when all its ranks ran, None
+    for one rank or without times. problems: what could not be read. by_group, by_class, by_round: empty if
+    there is only one. unobserved: rows that lack a count; one such row is enough for a run not to be proved.
+    sums, ceiling, acceptance, tiers: what servers say. notes: figures that do not count, and why.
     """
 
     name: str
@@ -172,17 +171,17 @@ class Audit:
 
     @property
     def unobserved(self) -> list[RowOutcome]:
-        """The rows of which nobody gives some count: neither kept nor broken."""
+        """The rows that lack a count, whose promises are therefore neither kept nor broken."""
         return [outcome for outcome in self.outcomes if outcome.missing]
 
     @property
     def states(self) -> dict[State, int]:
-        """Rows by who says what they found cached."""
+        """How many rows there are by who says how much they found cached."""
         return dict(Counter(outcome.state for outcome in self.outcomes))
 
     @property
     def verdict(self) -> Verdict:
-        """KEPT where each promise of each row is proved, NOT KEPT where one is broken, else NOT PROVED."""
+        """KEPT if each promise of each row is proved, NOT KEPT if one is broken, else NOT PROVED."""
         if self.findings:
             return "NOT KEPT"
         untimed = self.lateness is not None and self.lateness.unseen
@@ -190,7 +189,7 @@ class Audit:
 
     @property
     def recorded(self) -> int:
-        """Rows that found cached_len_recorded: the server reused its own answers."""
+        """How many rows found cached_len_recorded: the server reused its own answers."""
         return sum(of.recorded for of in self.classes)
 
     @property
@@ -201,5 +200,5 @@ class Audit:
 
 
 def timed_split(splits: Sequence[Split]) -> Split:
-    """Return the one split whose times make the windows: checks sent before are no part of the run."""
+    """Return the split whose times make the windows: checks, sent before it, are not part of the run."""
     return next((split for split in splits if split in MEASURED), splits[-1])

@@ -11,9 +11,9 @@ from wlgen import readers, registry
 from wlgen.errors import Problem, WlgenError, regular
 from wlgen.readers import Reader, Result, Source
 
-OPENING = 4096  # bytes by which a client is recognised
-BOM = b"\xef\xbb\xbf"  # stands before UTF-8 that was saved on Windows, and belongs to no line
-# What a file may be that no reader reads: how it opens, what it is, what to do.
+OPENING = 4096  # the first bytes of a file, by which its client is recognised
+BOM = b"\xef\xbb\xbf"  # Windows programs write it before UTF-8; it belongs to no line
+# Files that no reader reads: how they begin, what they are, what to do.
 _FOREIGN = (
     (b"\xff\xfe", "a text in UTF-16", "Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW."),
     (b"\xfe\xff", "a text in UTF-16", "Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW."),
@@ -29,8 +29,8 @@ SUFFIXES = (".json", ".jsonl", ".db")
 class ResultFiles:
     """Result files with their readers; iterate for (name, results), one file after another.
 
-    A file that counts as none, such as the empty file of a client that was killed, has its problem in place
-    of a reader.
+    A file without results, such as the empty file of a client that was killed, has a Problem instead of a
+    reader.
     """
 
     chosen: Sequence[tuple[Path, Reader | Problem]]
@@ -51,7 +51,7 @@ class ResultFiles:
 
     @property
     def blind(self) -> list[str]:
-        """Why some of these clients may keep no cached tokens, in words."""
+        """In words, why some of these clients may keep no cached tokens."""
         return list(dict.fromkeys(reader.BLIND for reader in self._readers if reader.BLIND))
 
     @property
@@ -62,8 +62,8 @@ class ResultFiles:
 def read_results(paths: Sequence[Path], client: str | None = None) -> ResultFiles:
     """Return (name, results) of each file; a folder stands for the result files below it.
 
-    client: the reader's name; None recognises each file by its opening. Consume a file's results before
-    asking for the next. WlgenError, before anything is read, lists every path that cannot be used.
+    client: the reader's name; None: recognise each file by its first bytes. Consume a file's results before
+    you ask for the next file. WlgenError, before any result is read, lists every path that cannot be used.
     """
     return ResultFiles(_choose(paths, client))
 
@@ -112,7 +112,7 @@ def _choose(paths: Sequence[Path], client: str | None) -> list[tuple[Path, Reade
             remedy = f"Name the client with --client: {', '.join(known)}."
             expected = "a result file whose client can be recognised"
             problems.append(Problem(place=str(path), expected=expected, found="another file", remedy=remedy))
-    # A client that was killed leaves a rank's file empty: it counts as none where others are read.
+    # A client that was killed leaves an empty file for a rank: an error only if no other file is read.
     if problems and (len(problems) > len(empty) or not chosen):
         raise WlgenError(*problems)
     chosen += empty
@@ -121,8 +121,8 @@ def _choose(paths: Sequence[Path], client: str | None) -> list[tuple[Path, Reade
 
 
 def _is_extra(path: Path) -> bool:
-    # AISBench repeats the failed records of its details, and keeps parts of an unfinished run in tmp/: they
-    # are all there is where it was killed before it wrote the details.
+    # AISBench writes failed records twice, and keeps parts of an unfinished run in tmp/, which are all there
+    # is if it was killed before it wrote the details.
     if path.name.endswith("_failed.jsonl"):
         return True
     unfinished = path.parent.name == "tmp" and path.name.startswith("tmp_")
@@ -133,7 +133,7 @@ def _recognised(path: Path, loaded: Sequence[Reader]) -> Reader | None:
     try:
         with regular(path).open("rb") as content:
             opening = content.read(OPENING).removeprefix(BOM)
-    except OSError:  # a folder may hold files that are not for us to read
+    except OSError:  # a folder may hold files that wlgen may not read
         return None
     claiming = [reader for reader in loaded if reader.claims(opening)]
     return claiming[0] if len(claiming) == 1 else None

@@ -18,11 +18,11 @@ SECONDS_FLOOR = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a person says of the run; None where nothing is said.
+    """What a person says of the run; None: nothing said.
 
-    concurrency: the client's limit (the observed peak stands in). rate: planned requests a second.
-    cards: accelerators, for output tokens a second and card. late: seconds that a request may be sent off its
-    planned time.
+    concurrency: the client's limit; None: take the observed peak. rate: planned requests a second. cards:
+    the number of accelerators, for output tokens a second and card. late: by how many seconds a request may
+    miss its planned time.
     """
 
     concurrency: int | None = None
@@ -43,14 +43,15 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One window and only what belongs to it. None: not observed, or there is no window.
+    """The figures of one window. None: not observed, or there is no window.
 
-    name: whole, stable_v1 or stable_v2. missing: why there is no window. start: seconds after the run's
-    first start. meets_floor: at least 128 members and 60 seconds; below, the figures are no steady state.
-    concurrency: the limit the stable windows were looked for at; the observed peak unless it was given.
-    output_tokens_per_s and requests_per_s count members whole, over the duration. e2el, ttft: seconds; tpot:
-    seconds a token after the first, of requests with more than one. mean_concurrency is over time, of all
-    requests that ran in the window. spacing: seconds between the members' starts; planned_spacing: 1 / rate.
+    name: whole, stable_v1 or stable_v2. missing: why there is no window. start: seconds after the run's first
+    start. meets_floor: whether the window has at least 128 members and 60 seconds; smaller windows show no
+    steady state. concurrency: the limit for which the stable windows were searched: the given limit, or the
+    observed peak. output_tokens_per_s, requests_per_s: members, each counted whole, over the duration. e2el,
+    ttft: seconds. tpot: seconds for each token after the first, of requests with more than one token.
+    mean_concurrency: the mean over time of all requests that ran in the window. spacing: seconds between the
+    members' starts. planned_spacing: 1 / rate.
     """
 
     name: str
@@ -78,8 +79,8 @@ class Figures:
 class Timeline:
     """The successful requests of a run whose end is known, in record order; arrays of shape (requests,).
 
-    start is None where the client records durations alone; ttft and e2el are in seconds, NaN where not
-    recorded; output_tokens is -1 where not observed.
+    start: None if the client records only durations. ttft, e2el: seconds, NaN if not recorded.
+    output_tokens: -1 if not observed.
     """
 
     start: Times | None
@@ -90,7 +91,7 @@ class Timeline:
 
     @classmethod
     def of(cls, results: Sequence[Result]) -> Timeline:
-        """Return the timeline of results; those without a start are left out unless none has one."""
+        """Return the timeline of results; results without a start are left out if others have a start."""
         ended = [r for r in results if r.success and r.end is not None]
         started = [r for r in ended if r.start is not None]
         ended = started or ended
@@ -106,7 +107,7 @@ class Timeline:
 
     @property
     def peak(self) -> int:
-        """The most requests that ran at once; 0 where starts are not known."""
+        """The most requests that ran at once; 0 if starts are not known."""
         if self.start is None:
             return 0
         return running(self.start, self.end, float(self.start.min()), float(self.end.max()))[0]
@@ -115,7 +116,7 @@ class Timeline:
 def figures(timeline: Timeline, setting: Setting, overlap: Overlap | None = None) -> tuple[Figures, ...]:
     """Return the figures of the whole run, stable V1 and stable V2.
 
-    overlap: when all ranks ran; a window in less than half of which they did has no figures.
+    overlap: when all ranks ran; a window has no figures if all ranks ran in less than half of it.
     """
     limit = timeline.peak if setting.concurrency is None else setting.concurrency
     if timeline.start is None:
@@ -182,7 +183,7 @@ def _of_window(timeline: Timeline, window: Window, limit: int, setting: Setting)
 
 
 def _tokens(timeline: Timeline, members: NDArray[np.int64]) -> int | None:
-    # Nothing at all where one count is missing: a total without it would be too low, and look exact.
+    # No total if one count is missing: a total without it would be too low, and look exact.
     tokens = timeline.output_tokens[members]
     return int(tokens.sum()) if len(tokens) and (tokens >= 0).all() else None
 

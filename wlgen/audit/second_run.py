@@ -18,9 +18,9 @@ ALIKE = 0.5  # of the smaller part's rows, the share that a second run repeats; 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePart:
-    """The requests of one file, or of one of the runs that a file holds: their rows, and when they ran.
+    """The requests of one run in one file: their rows, and when they ran.
 
-    number: which run of its file it is, from 0. start, end: None where no result says when it started.
+    number: the run's number in its file, from 0. start, end: None if no result says when it started.
     """
 
     name: str
@@ -30,7 +30,7 @@ class FilePart:
     end: float | None
 
     def repeats(self, other: FilePart) -> bool:
-        """Return whether this part sends the rows of another again, after that one had ended."""
+        """Return whether this part sends the rows of another part again, after that part had ended."""
         shared = len(self.rows & other.rows)
         if not shared or shared < ALIKE * min(len(self.rows), len(other.rows)):
             return False
@@ -40,7 +40,7 @@ class FilePart:
 
 
 def parts_of(name: str, pairs: Iterable[tuple[Promised | None, Result]]) -> list[FilePart]:
-    """Return the parts of one file: one, or as many as it holds runs."""
+    """Return the parts of one file, one for each run in it."""
     runs: dict[int, list[tuple[Promised, Result]]] = {}
     for row, result in pairs:
         if row is not None:
@@ -61,7 +61,7 @@ def _part(name: str, number: int, held: Sequence[tuple[Promised, Result]]) -> Fi
 
 
 def second_runs(parts: Iterable[FilePart]) -> list[Problem]:
-    """Return a problem for each run but the first, which names its files; none where all are of one run."""
+    """Return a problem, which names the files, for each run but the first."""
     runs: list[list[FilePart]] = []
     for part in sorted(parts, key=lambda part: (part.start or 0.0, part.name, part.number)):
         fitting = [run for run in runs if not any(part.repeats(other) for other in run)]
@@ -83,8 +83,8 @@ def _problem(run: Sequence[FilePart], first: Sequence[FilePart], number: int) ->
         place=_names(run),
         expected="the results of one run",
         found=f"run {number}, which sends {again} rows of {_names(first)} again{when}",
-        remedy="Audit each run by itself: give its files alone. A later run is a run of its own only where "
-        "`wlgen prepare` flushed and seeded the server before it",
+        remedy="Audit each run by itself: give only its files. A later run counts only if `wlgen prepare` "
+        "flushed and seeded the server before it",
     )
 
 

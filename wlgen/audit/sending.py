@@ -1,4 +1,4 @@
-"""When requests were sent: each beside its planned time, and the ranks beside each other.
+"""When requests were sent: each against its planned time, and the ranks against each other.
 
 A set with arrivals, or of a trace, promises when each request is sent: a row has timestamp_ms, counted from
 the start of its round. And a client that runs one process a rank may send the ranks one after another: the
@@ -18,10 +18,10 @@ from wlgen.audit.findings import Promised
 from wlgen.readers import Result
 from wlgen.workload.rows import Finding
 
-LATE = 0.5  # seconds that a request may be off its planned time
-OF_THE_GAP = 0.01  # and of the mean gap between planned times: 1 s where a request is sent every 100 s
-FIRST = 10  # requests of a round that tell when it began
-TOGETHER = 0.5  # of a window, the least in which all ranks must run for its figures to be quoted
+LATE = 0.5  # seconds by which a request may miss its planned time
+OF_THE_GAP = 0.01  # or this share of the mean gap, if more: 1 s if a request is planned every 100 s
+FIRST = 10  # the first requests of a round, which tell when it began
+TOGETHER = 0.5  # all ranks must run in this share of a window for its figures to be quoted
 _MS = 1e-3
 
 
@@ -29,7 +29,7 @@ _MS = 1e-3
 class Delays:
     """How far some requests were sent off their planned times, in seconds; later is positive.
 
-    most: that of the request that was furthest off, early or late.
+    most: the delay of the request that was furthest off, early or late.
     """
 
     requests: int
@@ -39,15 +39,16 @@ class Delays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
-    """The planned times of a run beside the times at which its requests were sent.
+    """How far the requests of a run were off their planned times.
 
-    planned: rows with a planned time. limit: seconds that a request may be off. seen: what was sent, None
-    where no result says when it was sent; by_rank: the same of each rank. findings: a request further off
-    than the limit.
+    planned: how many rows have a planned time. limit: seconds that a request may be off. seen: the delays,
+    None if no result says when it was sent; by_rank: the delays of each rank. findings: one for each request
+    further off than the limit.
 
-    The zero of a round is the request that was sent earliest beside its plan among the first ten: so a slow
-    first request makes no other early, and a client that sends twice as fast as planned is early, not late.
-    A request far before the nine others is no zero: one broken clock of 640 would make 639 requests late.
+    Times count from the request, among the first ten of a round, that was sent earliest against its plan. So
+    a slow first request makes no other request early, and a client that sends twice as fast as planned is
+    early, not late. A request far before the nine others does not count for this: one broken clock of 640
+    would make 639 requests late.
     """
 
     planned: int
@@ -58,7 +59,7 @@ class Lateness:
 
     @property
     def unseen(self) -> int:
-        """Rows with a planned time of which no result says when they were sent."""
+        """How many rows have a planned time, but no result that says when they were sent."""
         return self.planned - (self.seen.requests if self.seen else 0)
 
 
@@ -107,7 +108,7 @@ def _mean_gap(times: Sequence[float]) -> float:
 
 
 def _zero(shifts: Sequence[float], limit: float) -> float:
-    """Return the lowest of sorted shifts that another one is within the limit of; the lowest if none is."""
+    """Return the lowest of sorted shifts that has another within the limit; if none has, the lowest."""
     agreed = (low for low, high in pairwise(shifts) if high - low <= limit)
     return next(agreed, shifts[0] if shifts else 0.0)
 
@@ -125,12 +126,12 @@ def _finding(row: Promised, seconds: float, limit: float) -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """The part of a run in which every rank ran: from the last first start of a rank to the first last end.
+    """The part of a run in which every rank ran: from when the last rank began to when the first rank ended.
 
-    Of rank 0 running from 0 to 10 s and rank 1 from 10.014 to 20 s it is 10.014 to 10: they never ran
-    together. ranks: how many ran. since, until: on the client's clock. last, first: the ranks that began last
-    and ended first. whole: seconds of the run.
-    planned: the rows' planned times let the ranks run apart, so no window is withheld because they did.
+    If rank 0 runs from 0 to 10 s and rank 1 from 10.014 to 20 s, it is 10.014 to 10: they never ran together.
+    ranks: how many ran. since, until: on the client's clock. last, first: the ranks that began last and ended
+    first. whole: seconds of the run. planned: whether the planned times themselves keep the ranks apart; then
+    every window is quoted.
     """
 
     ranks: int
@@ -143,11 +144,11 @@ class Overlap:
 
     @property
     def seconds(self) -> float:
-        """How long all ranks ran together; below zero, how long one had ended when another began."""
+        """How long all ranks ran together; if negative, how long one had ended before another began."""
         return self.until - self.since
 
     def lacks(self, start: float, end: float) -> str:
-        """Say why the figures of a window are not quoted; "" where all ranks ran in half of it or more."""
+        """Return why a window's figures are not quoted; "" if all ranks ran in half of it or more."""
         inside = min(end, self.until) - max(start, self.since)
         if self.planned or inside >= TOGETHER * (end - start):
             return ""
@@ -161,7 +162,7 @@ class Overlap:
 
 
 def overlap(timed: Iterable[tuple[Promised, Result]]) -> Overlap | None:
-    """Return when all ranks ran, of the successful requests whose times are known; None of a single rank."""
+    """Return when all ranks ran, from successful requests with known times; None for a single rank."""
     spans: dict[int, tuple[float, float]] = {}
     plans: dict[int, tuple[float, float]] = {}
     for row, result in timed:

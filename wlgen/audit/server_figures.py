@@ -1,4 +1,4 @@
-"""What servers say of a whole run: sums beside the plan, acceptance of drafts, tiers of hits."""
+"""What servers say of a whole run: sums against the plan, acceptance of drafts, tiers of hits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from wlgen.witnesses import TIERS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """The sums of one witness, beside what the plan says of the same requests.
+    """The sums of one witness, and the plan's sums for the same requests.
 
-    of: which rows they are held against. fits: None where the witness is not of exactly these requests.
+    of: the rows with which they are compared. fits: whether the cached tokens are as planned; None if the
+    witness does not count exactly these requests.
     """
 
     witness: str
@@ -34,8 +35,8 @@ class Sums:
 class Acceptance:
     """Speculative decoding over the whole run. None: not observed.
 
-    length: output tokens / verify steps, the bonus token included. by_slots: accepted drafts / draft slots of
-    a fixed width. by_proposals: accepted drafts / drafts that were really proposed.
+    length: output tokens / verify steps, bonus tokens included. by_slots: accepted drafts / draft slots of a
+    fixed width. by_proposals: accepted drafts / drafts that were proposed.
     """
 
     witness: str
@@ -53,7 +54,7 @@ def sums_of(
     found: Ceiling | None,
     files: RequestFiles,
 ) -> tuple[list[Sums], list[Problem]]:
-    """Return what each witness sums to, beside the plan of the rows that it can be of."""
+    """Return the sums of each witness, with the plan's sums for the rows that it may have counted."""
     problems: list[Problem] = []
     rounds = {row.round for row in asked}
     whole = [row for row in rows if row.split.within(row.round, rounds)]
@@ -81,7 +82,7 @@ def sums_of(
 def _held(
     witness: str, prompt: int, cached: int | None, options: Sequence[tuple[str, Sequence[Promised]]]
 ) -> Sums:
-    """Hold a witness's sums against the first of some lots of rows whose prompts are as many tokens."""
+    """Compare a witness's sums with the first lot of rows whose prompts have the same number of tokens."""
     lots = [(of, sum(r.prompt_len for r in rows), sum(r.cached_len for r in rows)) for of, rows in options]
     of, planned_prompt, planned = next((lot for lot in lots if lot[1] == prompt), lots[0])
     return Sums(
@@ -98,7 +99,7 @@ def _held(
 def acceptance(given: Given, files: RequestFiles) -> Acceptance | None:
     """Return the acceptance of the whole run, from counters, else from request files, else None."""
     if given.before is not None and given.after is not None:
-        # The decode side runs the drafts of a pair; whoever counts steps is asked.
+        # In a pair the decode side runs the drafts, so the figures come from the servers that count steps.
         total: Counter[str] = Counter()
         for role in ("plain", "prefill", "decode"):
             old = [s for s in given.before.servers if s.role == role]
@@ -140,7 +141,7 @@ def acceptance(given: Given, files: RequestFiles) -> Acceptance | None:
 
 
 def tiers_of(found: Ceiling | None, files: RequestFiles) -> dict[str, int]:
-    """Return the cached tokens of each tier that a server tells apart: device, host, storage, external."""
+    """Return the cached tokens of each tier that a server counts: device, host, storage, external."""
     total: dict[str, int] = defaultdict(int)
     for records in files.by_row.values():
         for tier, count in (records[-1].tiers or {}).items():

@@ -1,7 +1,7 @@
 """Windows of a run: all of it, and AISBench's steady window in its two definitions. Times are seconds.
 
-Only successful requests count. Events are the starts and ends in the order of the client's records,
-stable-sorted by time, so that ties fall as they do in AISBench.
+Only successful requests count. Events are starts and ends, sorted by time; events at the same time keep the
+order of the client's records, as in AISBench.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 Times: TypeAlias = NDArray[np.float64]
 Name: TypeAlias = Literal["whole", "stable_v1", "stable_v2"]
 WAVE = 0.02  # stable V1: concurrency may fall this far below the limit
-REACHED = 2  # starts at the limit before a window opens: the first one is a warm-up
-LOOK_AHEAD = 0.001  # stable V1: seconds in which a start may make up for an end
+REACHED = 2  # the window opens with this start at the limit, since the first is a warm-up
+LOOK_AHEAD = 0.001  # stable V1: seconds within which a start makes up for an end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def stable_v2(start: Times, end: Times, concurrency: int) -> Window:
 
 
 def running(start: Times, end: Times, since: float, until: float) -> tuple[int, float]:
-    """Return peak and mean concurrency between two times, of all that run then; mean is over time."""
+    """Return the peak and the mean over time of concurrency between two times."""
     overlap = np.minimum(end, until) - np.maximum(start, since)
     mean = float(overlap[overlap > 0].sum()) / (until - since) if until > since else 0.0
     before = int(((start < since) & (end > since)).sum())
@@ -125,7 +125,7 @@ def _events(start: Times, end: Times) -> Iterator[_Event]:
 
 
 def _falls(events: list[_Event], position: int, low: int) -> bool:
-    # Whether concurrency is below `low` after this end, and no start within LOOK_AHEAD brings it back.
+    # Whether concurrency is below `low` after this end, and no start within LOOK_AHEAD raises it again.
     here = events[position]
     if here.running >= low:
         return False

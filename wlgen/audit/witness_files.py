@@ -11,7 +11,7 @@ from wlgen.audit.given import Given
 from wlgen.errors import Problem, WlgenError, regular
 from wlgen.witnesses import Scrape, Told, Witness
 
-OPENING = 1 << 16  # bytes by which a file is told; a log begins with the server's long line of arguments
+OPENING = 1 << 16  # the first bytes, by which a file's kind is recognised; a log begins with a long line
 
 
 def read_given(
@@ -21,10 +21,10 @@ def read_given(
     logs: Sequence[Path] = (),
     pair: bool = False,
 ) -> Given:
-    """Return what servers say; counters are BEFORE and AFTER or none. Other files are read as they are used.
+    """Return what servers say. counters: BEFORE and AFTER, or nothing. Other files are read when used.
 
-    A folder stands for the files below it that are of the kind. WlgenError lists every file that cannot be
-    used, before anything long is read.
+    A folder means the files of the kind below it. WlgenError lists every file that cannot be used, before
+    anything long is read.
     """
     problems: list[Problem] = []
     scrapes = [_scrape(path, problems) for path in counters]
@@ -60,7 +60,7 @@ def _scrape(path: Path, problems: list[Problem]) -> Scrape | None:
 
 
 def _chosen(path: Path, option: str, problems: list[Problem]) -> Iterator[tuple[Path, Witness]]:
-    """Yield (path, kind) of a file of the option, or of those below a folder; else add to problems."""
+    """Yield (path, kind) of the option's file, or of those below a folder; else add a problem."""
     below = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     found = False
     why = "no such file below it" if path.is_dir() else "another file"

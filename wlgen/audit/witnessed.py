@@ -1,8 +1,8 @@
-"""The second witness: what servers say of a run, beside the rows and the client's results.
+"""The second witness: what servers say of a run, besides the client's results.
 
-Each cached figure carries its witness. A client's figure is "observed (by client)"; a request file's figure
-is "observed (by server)"; what two scrapes of counters leave no other way to have happened is "proved by
-ceiling"; a row of which nobody says anything is "not observed", which is neither a miss nor a pass.
+Each count of cached tokens names its witness. A client's count is "observed (by client)", and a request
+file's "observed (by server)". A count that the sums of two scrapes prove is "proved by ceiling" (ceiling.py).
+A row without any count is "not observed", which is neither a miss nor a pass.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STATES: Mapping[State, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedResult:
-    """A result of a row with the figure that counts, who says it, and what the witnesses broke."""
+    """A result of a row with the count that holds, its witness, and the findings of the witnesses."""
 
     result: Result
     state: State
@@ -43,9 +43,9 @@ class JudgedResult:
 
 @dataclass(kw_only=True, slots=True)
 class Judged:
-    """The results of each row after all witnesses were heard.
+    """The results of each row, once all witnesses are taken into account.
 
-    findings: of the set as a whole. notes: figures that were set aside. assumed_zero: as in Audit.
+    findings: those of the set as a whole. notes: figures that do not count. assumed_zero: as in Audit.
     """
 
     of_row: dict[str, list[JudgedResult]] = field(default_factory=dict)
@@ -106,7 +106,7 @@ def judge(
 def _hear_counters(
     judged: Judged, lots: Sequence[tuple[Promised, JudgedResult]], given: Given, name: str, refused: int
 ) -> None:
-    """Let the counters decide, and put each row's results into `judged`, which is modified."""
+    """Let the counters decide, and put each row's results into `judged`."""
     found = judged.ceiling
     against = list(_contradictions(found, [(row, each.result) for row, each in lots], name))
     decide = given.is_pair and found is not None and found.comparable and bool(against)
@@ -138,7 +138,7 @@ def _hear_counters(
 
 
 def _with_zero(result: Result) -> Result:
-    # A figure that was garbled is not absent: the server reported it, and nobody knows what it was.
+    # A garbled count is not a missing one: the server reported something, and nobody knows what.
     counted = result.success and result.prompt_tokens is not None and not result.garbled
     if counted and result.cached_tokens is None:
         return dataclasses.replace(result, cached_tokens=0)
@@ -148,9 +148,9 @@ def _with_zero(result: Result) -> Result:
 def _completed(
     result: Result, served: Sequence[ServedRequest], row: Promised
 ) -> tuple[Result, State, list[Finding]]:
-    """Return a row's result with the server's figures, its state, and where the two contradict one another.
+    """Return a row's result with the server's counts, its state, and where client and server differ.
 
-    Where both have a figure the server's own record decides: a client may read the other server of a pair.
+    If both have a count, the server's own record decides: a client may read the other server of a pair.
     """
     findings: list[Finding] = []
     if len(served) > 1:
@@ -182,7 +182,7 @@ def _ceiling_of(
     rule: CacheRule,
     set_sha256: str,
 ) -> Ceiling | None:
-    """Return what the counters prove of the rows that have a result, None without two scrapes."""
+    """Return what the counters prove of the rows that have a result; None without two scrapes."""
     if given.before is None or given.after is None:
         return None
     sent = SentRows(
@@ -216,7 +216,7 @@ def _spoilt_by(pairs: Sequence[tuple[Promised, Result]], asked: Sequence[Promise
 def _contradictions(
     found: Ceiling | None, pairs: Sequence[tuple[Promised, Result]], name: str
 ) -> Iterator[Finding]:
-    """Yield where the sum of the results' figures is not what the counters of the same requests say."""
+    """Yield a finding if the results' counts and the counters of the same requests have other sums."""
     if found is None or not found.comparable or found.observed is None:
         return
     figures = [result.cached_tokens for _, result in pairs]
@@ -230,7 +230,7 @@ def _contradictions(
 
 
 def _shortfall_findings(found: Ceiling | None, name: str) -> Iterator[Finding]:
-    """Yield each sum of cached tokens that falls short, with the bounds on how many rows made it so."""
+    """Yield each sum of cached tokens that falls short, and how many rows must have fallen short."""
     for short in found.short if found is not None else ():
         place = name if short.rank is None else f"{name} rank {short.rank}"
         rows = f"{short.least} row{'s' * (short.least != 1)}"
@@ -245,10 +245,10 @@ def _shortfall_findings(found: Ceiling | None, name: str) -> Iterator[Finding]:
 
 
 def _other_side(row: Promised, cached: int | None, rule: CacheRule) -> str:
-    """Return why a cached figure cannot be the prefill side's, "" where it can.
+    """Return why a count of cached tokens cannot be the prefill side's, "" if it can.
 
-    A decode server reports what it was sent: the whole prompt, or all but its last token, which no prefix of
-    whole pages can hit. Some versions add both sides: exactly twice what one of them found.
+    A decode server reports what it received: the whole prompt, or all but its last token, which no prefix of
+    whole pages can hit. Some versions add both sides: exactly twice the hit of one side.
     """
     most = rule.most_cached(row.prompt_len)
     if cached is None or cached > row.prompt_len:  # more than the prompt is a finding of its own

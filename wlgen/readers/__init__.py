@@ -1,10 +1,10 @@
-"""Readers: one short file a client; pure, bytes in, results out, streaming.
+"""Readers: one short file for each client; pure, bytes in, results out, streaming.
 
 A reader is one module here with `read(source) -> Iterator[Result | Problem]`, and `claims(opening) -> bool`
-where the client can be told safely from a file's first bytes. Each record passes the door of _door.py: a
-value that does not fit is noted in the record's result, and a record that cannot be read, or names no row,
-is a Problem in its place. One bad record never costs another. BLIND says, in words, why the client may have
-kept no cached tokens although the server reported them; "" where it keeps what it is sent.
+if a file's first bytes safely tell its client. Each record passes the door of _door.py: a value that does not
+fit is noted in the record's result, and a record that cannot be read, or names no row, becomes a Problem. One
+bad record never costs another. BLIND says in words why the client may have kept no cached tokens although the
+server reported them; "" if it keeps all that it gets.
 
 What other rooms import of it, beside the names below:
 _door   the one door for values that others wrote
@@ -34,14 +34,14 @@ class Result:
     """What a client recorded of one request. None means NOT_OBSERVED: never 0, never a pass.
 
     place: "file:line" or "file[index]", for messages.
-    id, index, text_sha256: how it is joined to its row: the row's id; its place among the rows that were
-    sent; sha256 of the last message's text as sent. At least one of them is known.
-    attempts: how often it was sent; more than 1 where the record shows a retry.
+    id, index, text_sha256: what tells its row: the row's id; its place among the rows that were sent; the
+    sha256 of the last message's text as sent. At least one of them is known.
+    attempts: how often it was sent; more than 1 if the record shows a retry.
     dp_rank: the rank that served it. prompt_tokens, cached_tokens, output_tokens: the server's counts.
     start, first_token, end: seconds on the client's own clock. A client that records only durations has
     start None, and first_token and end count from the request's own start.
-    run: which of the runs in its file, from 0: bench_serving adds a line a run, guidellm a benchmark a rate.
-    garbled: what of the record did not fit; it stands in no other field.
+    run: the number of its run in the file, from 0: bench_serving appends a line for each run, and guidellm
+    has a benchmark for each rate. garbled: values of the record that did not fit; no other field has them.
     """
 
     place: str

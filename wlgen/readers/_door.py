@@ -1,9 +1,9 @@
 """The one door for records of result files: each value is what its key asks for, or is noted as garbled.
 
-A client may write a record, a disk may spoil it, and a person may edit it: a count of "12", -1, 1e300, NaN or
-[12] is then no count, and no other count may stand for it. The record keeps all its other values, and the
-audit makes a finding of each that did not fit: "usage.prompt_tokens: expected a count of tokens, found -1".
-Absent and null are not garbled: they mean that nothing was observed.
+A client, a bad disk or a person may have left "12", -1, 1e300, NaN or [12] where a count belongs. The door
+takes none of these for a count, and puts no other count in its place. The record keeps its other values, and
+the audit makes a finding of each that did not fit: "usage.prompt_tokens: expected a count, found -1". A
+missing value and null are not garbled: they mean that nothing was observed.
 """
 
 from __future__ import annotations

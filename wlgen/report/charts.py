@@ -14,15 +14,15 @@ from wlgen.pages import percent
 from wlgen.report.svg import Axis, box, dot, legend, level, plot
 from wlgen.report.words import broken_promises, counted, shown_ratio
 
-DOTS = 1500  # rows drawn one by one; above, counts in bins
-LARGE = 700  # rows whose dots are drawn large
-BINS = 140  # of the ratio axis
-LEVELS = 14  # bars of the distribution
-LEAST = 0.004  # of the plot's width, what can be seen
+DOTS = 1500  # the most rows that are drawn as dots; more rows are counted in bins
+LARGE = 700  # the most rows whose dots are large
+BINS = 140  # bins of the ratio axis
+LEVELS = 14  # the most bars of the distribution
+LEAST = 0.004  # the least width of a bar, as a share of the plot's width
 
 
 def by_rank(audit: Audit) -> str:
-    """Return the ratio of each row, by rank: a dot a row, or counts in bins where there are many."""
+    """Return the picture of rows' ratios by rank: a dot for each row, or counts in bins if there are many."""
     seen = [(outcome, ratio) for outcome in audit.outcomes if (ratio := outcome.cached_ratio) is not None]
     if not seen:
         return "<p>No cached tokens were observed, so there is nothing to draw.</p>"
@@ -55,7 +55,7 @@ def by_rank(audit: Audit) -> str:
 
 
 def distribution(audit: Audit) -> str:
-    """Return how many rows have which ratio: each value where there are few, ranges where there are many."""
+    """Return how many rows have which ratio: for each value if there are few, otherwise for ranges."""
     ratios = [ratio for outcome in audit.outcomes if (ratio := outcome.cached_ratio) is not None]
     broken = {
         o.cached_ratio
@@ -79,7 +79,7 @@ def distribution(audit: Audit) -> str:
 
 
 def _bounds(audit: Audit) -> list[float]:
-    """Return the bounds of single requests, percent; none where only their aggregate is asked for."""
+    """Return the bounds of single requests in percent; none if the spec bounds only their aggregate."""
     asked = [of.bound for of in audit.classes]
     if len(asked) == 1 and (asked[0].min_ratio or asked[0].tokens or asked[0].max_tokens is not None):
         return [100 * audit.promises.configured]
@@ -87,8 +87,8 @@ def _bounds(audit: Audit) -> list[float]:
 
 
 def _ratio_axis(audit: Audit, ratios: Sequence[CachedRatio]) -> Axis:
-    # Percent. From 0 where a row is near it; else only the part that holds rows and bound, so that a
-    # row a page short can be told from one that is not.
+    # Percent. The axis starts at 0 if a row is near 0; else it shows only the part with rows and bound, so
+    # that a row which is one page short differs visibly from one that is not.
     values = [*_bounds(audit), *(100 * ratio.value for ratio in ratios)]
     low, high = min(values), max(values)
     pad = max(0.5, (high - low) * 0.15)

@@ -18,7 +18,7 @@ VARIES = 0.05  # of a ratio; less is a level line on an axis from 0 to 100 %
 
 
 def tree_picture(tree: Tree) -> str:
-    """Return the prefix tree: a box a prefix, as wide as its rows and as high as its tokens."""
+    """Return the picture of the prefix tree: a box for each prefix, wide as its rows, high as its tokens."""
     whole = joined(tree.nodes)
     if len(whole) <= 1:
         return ""
@@ -65,7 +65,7 @@ def _boxes(nodes: Sequence[PrefixNode], rows: int) -> tuple[list[str], int]:
 
 
 def trajectory(audit: Audit) -> str:
-    """Return the hit ratio in the order sent, observed and planned; "" where it does not vary."""
+    """Return the picture of the cached ratio in the order sent, observed and planned; "" if it is level."""
     sent = _in_order(audit)
     planned = stretches([[(o.row.cached_len, o.row.prompt_len) for o in sent]], POINTS)
     observed = stretches([[o.cached_ratio for o in sent if o.cached_ratio is not None]], POINTS)
@@ -93,7 +93,7 @@ def _varies(found: Sequence[Stretch]) -> bool:
 
 
 def _in_order(audit: Audit) -> list[RowOutcome]:
-    """Return the observed rows by their starts where all are known, else as an export has them."""
+    """Return the observed rows in the order of their starts if all are known, else in an export's order."""
     turn: dict[tuple[int, int], int] = defaultdict(int)
     placed: list[tuple[float, int, int, int, RowOutcome]] = []
     for outcome in audit.outcomes:

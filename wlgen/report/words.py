@@ -1,4 +1,4 @@
-"""Words and numbers that all reports of an audit use."""
+"""The words and numbers that all reports of an audit use."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _FITS = {True: "these fit a kept run", False: "these fit no kept run", None: "ot
 
 
 def witnesses(audit: Audit) -> list[str]:
-    """Return what servers say of the run, line by line: states, proof, sums, tiers, acceptance."""
+    """Return lines on what servers say of the run: states, proof, sums, tiers, acceptance."""
     lines = []
     states = audit.states
     if audit.ceiling or audit.sums or set(states) - {"client"}:
@@ -171,7 +171,7 @@ def asked(bound: Bound) -> str:
 
 
 def class_cells(audit: Audit) -> list[list[str]]:
-    """Return a line of CLASS_NAMES a class, none where the spec has one class."""
+    """Return the cells of CLASS_NAMES for each class; no line if the spec has one class."""
     if len(audit.classes) <= 1:
         return []
     return [
@@ -185,7 +185,7 @@ def class_cells(audit: Audit) -> list[list[str]]:
 
 
 def recorded(audit: Audit) -> str:
-    """Return what is said of turns that found their recorded answers, "" where there are none."""
+    """Return a sentence on turns that found their recorded answers cached, "" if there are none."""
     if not audit.recorded:
         return ""
     reused = "found recorded answers cached, too: the server reused its own output"
@@ -193,14 +193,14 @@ def recorded(audit: Audit) -> str:
 
 
 def unseen(audit: Audit) -> str:
-    """Return what is said where no result holds its text, "" where one does."""
+    """Return a sentence if no result holds its text, "" if some result does."""
     if not audit.outcomes or any(o.result and o.result.text_sha256 for o in audit.outcomes):
         return ""
     return "no result holds its text: a run of another set of this shape would look the same"
 
 
 def sending(audit: Audit) -> list[str]:
-    """Return what is said of when requests were sent: beside their planned times, and rank beside rank."""
+    """Return lines on when requests were sent: against their planned times, and rank against rank."""
     said = []
     times, together = audit.lateness, audit.overlap
     if times and times.seen:
@@ -270,7 +270,7 @@ def by_promise(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
 
 
 def lowest_ranks(summaries: Sequence[Summary], count: int) -> list[Summary]:
-    """Return at most `count` ranks, those with findings and the lowest minimum kept, in their order."""
+    """Return at most `count` ranks in their order: those with findings and with the lowest minimum."""
     ranked = sorted(summaries, key=lambda s: (-s.findings, s.minimum.value if s.minimum else -1.0))
     kept = {id(summary) for summary in ranked[:count]}
     return [summary for summary in summaries if id(summary) in kept]
@@ -295,7 +295,7 @@ def spread_cells(spread: Spread) -> list[str]:
 
 
 def headline(window: Figures) -> list[str]:
-    """Return what is said of a window besides its latencies, phrase by phrase."""
+    """Return the phrases that describe a window, without its latencies."""
     said = [counted(window.members, "request")]
     if window.duration is not None:
         said[0] += f" in {number(window.duration)} s"
@@ -321,11 +321,11 @@ def headline(window: Figures) -> list[str]:
 
 
 def number(value: float) -> str:
-    """Return a figure with four digits, more before the point."""
+    """Return a number with four digits, or with all digits before the point if these are more."""
     return f"{value:,.0f}" if abs(value) >= WHOLE_NUMBERS else f"{value:.4g}"
 
 
 def broken_promises(outcome: RowOutcome) -> str:
-    """Return a row's broken promises in a line, "" where there are none."""
+    """Return a row's broken promises in one line, "" if there are none."""
     promises = ", ".join(sorted({finding.promise for finding in outcome.findings}))
     return f"{outcome.row.id}: {promises}" if promises else ""

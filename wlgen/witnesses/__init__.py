@@ -1,4 +1,4 @@
-"""Witnesses: what a server says of itself; one short file a kind of record, pure and streaming.
+"""Witnesses: what a server says of itself; one short file for each kind of record, pure and streaming.
 
 Clients drop figures that servers keep. `vllm bench serve` stores no cached tokens, but vLLM's counters,
 SGLang's request files and SGLang's log do. A kind is one module here with OPTION, the option of `wlgen audit`
@@ -46,9 +46,9 @@ GAUGES = ("running", "waiting")
 class ServerCounts:
     """The counters of one server at one moment.
 
-    total: of the whole server; ranks: of each data-parallel rank that its labels tell apart. The keys are
-    COUNTS and GAUGES; a key that is absent was not told, which is not 0. started: seconds since 1970 when
-    the process began, None where it does not say. missing: what it does not count and which flag turns it on.
+    total: of the whole server. ranks: of each data-parallel rank, if its labels tell ranks apart. Keys are
+    COUNTS and GAUGES; a key that is absent is unknown, which is not 0. started: when the process began, in
+    seconds since 1970, None if it does not say. missing: what it does not count, and the flag that makes it.
     """
 
     url: str
