@@ -63,6 +63,14 @@ def test_every_command_is_shell_that_parses(warm_set: Workload, tmp_path: Path, 
         assert subprocess.run(["bash", "-n", "-c", command], check=False).returncode == 0
 
 
+@pytest.mark.parametrize("client", registry.names(exporters))
+def test_each_line_of_the_variables_sets_one(warm_set: Workload, tmp_path: Path, client: str):
+    """A comment that ran over into a line of its own was a command that bash did not find."""
+    export(warm_set, client, tmp_path / "out")
+    setup = commands((tmp_path / "out/RUN.md").read_text().partition("## 3. ")[2])[0]
+    assert [line for line in setup.splitlines() if not re.match(r"cd |(export )?[A-Z_]+=", line)] == []
+
+
 @pytest.mark.parametrize("client", sorted(OFF))
 def test_known_traps_are_switched_off(warm_set: Workload, tmp_path: Path, client: str):
     export(warm_set, client, tmp_path / "out")

@@ -61,7 +61,6 @@ evalscope perf --api openai --url $URL{route} --model $MODEL{header} --no-test-c
 
     return RunCard(
         source="evalscope 1.14.1 perf",
-        checked=True,
         install="'evalscope[perf]==1.14.1'",
         setup=f"""
 MODEL=NAME                     # the served model's name

@@ -63,7 +63,6 @@ guidellm run --disable-console --backend "{backend}" \\
 
     return RunCard(
         source="guidellm 0.8.1",
-        checked=True,
         install="guidellm==0.8.1",
         setup=f"""
 MODEL=NAME                     # the served model's name

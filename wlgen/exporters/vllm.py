@@ -83,12 +83,10 @@ vllm bench serve --backend {backend} --endpoint {endpoint} --base-url $URL --mod
     pin = f"`{fields}` in `--extra-body`" if target.pair else f"`--header {RANK_HEADER}=`"
     return RunCard(
         source="vLLM 0.32.0 bench serve",
-        checked=True,
         install="vllm==0.32.0",
         setup=f"""
 MODEL=NAME                     # the served model's name
-PER_RANK={in_flight(target, portions, apart=True)} RATE=inf            # of each rank; RATE: requests a
-second, Poisson""",
+PER_RANK={in_flight(target, portions, apart=True)} RATE=inf  # of each rank; requests a second, Poisson""",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
         audit=f"{results(apart=True)}.json --client vllm",
         off=f"""
