@@ -198,6 +198,7 @@ def test_counters_alone_say_no_more_than_that_they_fit():
     assert found.verdict == "NOT PROVED"
     assert found.findings == ()
     assert [(each.witness, each.fits) for each in found.sums] == [("counters", True)]
+    assert failed(found) == ["the results show each row once, successful, in one attempt"]
     assert [each.fits for each in audited([], later=after(7 * CACHED)).sums] == [False]
 
 

@@ -210,6 +210,8 @@ def _of_these_rows(sent: SentRows, moved: Moved) -> Iterator[Condition]:
         holds=not spoilt,
         seen="; ".join(spoilt) or f"{len(sent.rows)} rows, each once",
     )
+    if not sent.rows:
+        return
     role = "prefill side" if moved.role == "prefill" else "servers"
     yield Condition(
         name="both scrapes are of the servers that hold the prefix cache",

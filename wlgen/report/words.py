@@ -54,7 +54,11 @@ def _why(audit: Audit) -> str:
     return "all promises hold"
 
 
-_FITS = {True: "these fit a kept run", False: "these fit no kept run", None: "other requests are in them"}
+_FITS = {
+    True: "these fit a kept run",
+    False: "these fit no kept run",
+    None: "these are not the requests of these rows alone",
+}
 
 
 def witnesses(audit: Audit) -> list[str]:
@@ -67,10 +71,13 @@ def witnesses(audit: Audit) -> list[str]:
     if (found := audit.ceiling) is not None:
         if found.kept:
             lines.append(
-                "counters: the cached tokens sum to the plan, above which no row can be: each row "
+                "counters: no row can find more than its plan, and all together found the plan: each row "
                 "found exactly its plan"
             )
-        lines += [f"counters prove no single row: {each.name}: {each.seen}" for each in found.failed]
+        lines += [
+            f"counters prove no single row: it does not hold that {each.name} ({each.seen})"
+            for each in found.failed
+        ]
     for each in audit.sums:
         cached = NOT_OBSERVED if each.cached_tokens is None else f"{each.cached_tokens:,}"
         lines.append(
