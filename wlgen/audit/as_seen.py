@@ -48,6 +48,10 @@ class Scene:
     blind: tuple[str, ...] = ()
     assumed: list[str] = field(default_factory=list)
 
+    def deviates(self) -> bool:
+        """Return whether any row deviates; one row at a time, so that a kept run of 100,000 costs no view."""
+        return any(_seen(number, seen).deviates for number, seen in enumerate(self.audited))
+
     def view(self) -> View:
         """Return the view of the run; the results' order where each has a start, else the set's."""
         results = [seen.results[0] for seen in self.audited if seen.results]

@@ -195,6 +195,8 @@ def _explained(
         ranks=tuple(manifest.ranks),
         blind=tuple(blind),
     )
+    if row_id is None and not scene.deviates():
+        return Explained()
     return explain(scene.view(), scene.assumed, row_id=row_id)
 
 
