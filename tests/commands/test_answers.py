@@ -100,6 +100,18 @@ def test_rules_are_inferred(tmp_path):
     assert run("infer-rule", seen)[0] == 1
 
 
+def test_quiet_hides_the_walk_and_not_the_verdict(warm, tmp_path):
+    def said(*arguments: object) -> tuple[int, str]:
+        done = CliRunner().invoke(cli.app, [*map(str, arguments), "-q"], catch_exceptions=False)
+        return done.exit_code, done.output
+
+    assert said("simulate", warm.folder) == (0, "")
+    assert said("simulate", warm.folder, "--skip-seeds") == (1, "NOT MET: a request is outside its bound.\n")
+    seen = tmp_path / "seen.jsonl"
+    seen.write_text('{"prompt_tokens": 16388, "shared_tokens": 14848, "cached_tokens": 13}\n')
+    assert said("infer-rule", seen) == (1, "explained  0 of 1 observations\n")
+
+
 def test_a_server_is_probed_prepared_and_counted(warm, tmp_path):
     with rehearsal(warm, hidden=()) as running:
         assert run("probe", "--url", running.url)[1]["rules"]

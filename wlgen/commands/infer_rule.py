@@ -32,6 +32,9 @@ def command(
         list[str] | None, typer.Option(help="A split of the set (repeatable); left out, formal.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only how many observations a rule explains.")
+    ] = False,
 ) -> None:
     """Find the cache rules that fit all reported hits; if none does, list the hits that do not fit.
 
@@ -60,7 +63,7 @@ def command(
         said = asdict(found) | {"candidates": candidates, "explained_all": explains_all}
         show("infer-rule", said, ok=explains_all)
     else:
-        typer.echo("\n".join(_lines(found)))
+        typer.echo("\n".join(_lines(found)[: 1 if quiet else None]))
     raise typer.Exit(0 if explains_all else 1)
 
 

@@ -76,6 +76,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         Path | None, typer.Option(metavar="FILE", help="Write {id, dp_rank, prompt_len, cached_len} lines.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only a bound that is not met.")] = False,
 ) -> None:
     """Replay requests through a model of the engine's prefix cache, one a DP rank.
 
@@ -106,7 +107,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     if fault is not None:
         from wlgen.simulate.faulted import replay_fault
 
-        _end_with(replay_fault(source, choice, fault, out=out), as_json=as_json)
+        _end_with(replay_fault(source, choice, fault, out=out), as_json=as_json, quiet=quiet)
     report = replay(
         source,
         choice,
@@ -120,17 +121,19 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         in_flight=in_flight,
         out=out,
     )
-    _end_with(report, as_json=as_json)
+    _end_with(report, as_json=as_json, quiet=quiet)
 
 
-def _end_with(report: Report, *, as_json: bool) -> NoReturn:
+def _end_with(report: Report, *, as_json: bool, quiet: bool) -> NoReturn:
     """Print a report, and exit with 0 where every bound is met, else with 1."""
     from wlgen.commands._replay_text import report_keys, report_lines
 
     if as_json:
         show("simulate", report_keys(report), ok=report.holds)
     else:
-        typer.echo("\n".join(report_lines(report)))
+        lines = list(report_lines(report))
+        shown = lines if not quiet else [] if report.holds else lines[-1:]
+        typer.echo("\n".join(shown), nl=bool(shown))
     raise typer.Exit(0 if report.holds else 1)
 
 
