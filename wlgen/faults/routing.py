@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import accumulate
 
-from wlgen.faults import Fault, Parameters, Run, Says, View
+from wlgen.cache.rule import CacheRule
+from wlgen.faults import Asked, Fault, Figure, Parameters, Run, Says, View
 
 PIN = "Pin each row to its rank: body routed_dp_rank (SGLang), header X-data-parallel-rank (vLLM)"
 PIN_PAIR = "; behind a prefill/decode router also disagg_prefill_dp_rank, or `wlgen route`"
@@ -30,11 +33,10 @@ def _unpinned(view: View) -> Iterator[Parameters]:
 
 def _is_scattered(view: View) -> bool:
     """Return whether misses lie among hits on most ranks, as a balancer by load leaves them."""
-    missed = {row.rank for row in view.short if row.cached == 0}
+    missed = {row.rank for row in view.short}
     hit = {row.rank for row in view.seen if row.as_planned(row.cached) and row.planned}
     both = missed & hit
-    zeros = Counter(row.rank for row in view.short if row.cached == 0)
-    return len(view.ranks) > 1 and len(both) * 2 > len(view.ranks) and sum(zeros.values()) > len(both)
+    return len(view.ranks) > 1 and len(both) * 2 > len(view.ranks) and len(view.short) > len(both)
 
 
 def _routed(run: Run, parameters: Parameters) -> Run:
@@ -43,13 +45,20 @@ def _routed(run: Run, parameters: Parameters) -> Run:
         asked = tuple(a if a.served is None else replace(a, rank=a.served) for a in run.asked)
         return replace(run, asked=asked)
     if "by" in parameters:
-        return replace(run, reported=lambda _, cached: frozenset({0, cached}))
+        return replace(run, reported=partial(_somewhere, run.rule))
     turn = ranks.index(parameters["in_turn_from"]) if parameters["in_turn_from"] in ranks else 0
     routed = []
     for each in run.asked:
         routed.append(each if each.row is None else replace(each, rank=ranks[turn % len(ranks)]))
         turn += each.row is not None
     return replace(run, asked=tuple(routed))
+
+
+def _somewhere(rule: CacheRule, asked: Asked, cached: int) -> frozenset[Figure]:
+    """Return what a row may find on any rank: nothing, its plan, or some levels of its prefix."""
+    ends = accumulate(tokens for _, tokens in asked.chain)
+    levels = (rule.cached_len(end, asked.prompt_len) for end in ends)
+    return frozenset({0, cached, *(level for level in levels if level < cached)})
 
 
 def _all_on(view: View) -> Iterator[Parameters]:
