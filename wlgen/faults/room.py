@@ -33,7 +33,9 @@ def _capacities(view: View) -> Iterator[Parameters]:
             found = figures(replace(view.run, capacity=capacity), {rank})
         except WlgenError:
             return len(rows) + 1
-        return sum(not any(rows[n].as_planned(f) for f in told) for n, told in found.items())
+        # The rank may have served requests whose row says nothing of its cache: their figure was garbled.
+        known = ((rows[n], told) for n, told in found.items() if n in rows)
+        return sum(not any(row.as_planned(f) for f in told) for row, told in known)
 
     least, most = _edge(missed, low, high, target, page), _edge(missed, low, high, target - 1, page)
     if missed(least) == target:
