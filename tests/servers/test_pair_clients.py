@@ -51,7 +51,8 @@ def walked(workload: Workload, client: str, decode_ranks: int, folder: Path) -> 
     way = "mini_lb" if decode_ranks == 16 else "route"
     export(workload, client, folder, model="rehearsal", pair=way)
     card = (folder / "RUN.md").read_text()
-    with rehearsed_pair(workload, decode_ranks=decode_ranks, times=TIMES) as pair, routed(pair) as route:
+    sides = {"decode_ranks": decode_ranks, "times": TIMES, "hangs": 300.0}  # on a busy machine 2 s are short
+    with rehearsed_pair(workload, **sides) as pair, routed(pair) as route:
         steps = [
             block(card, r"3\. Set these once"),
             f"export URL={pair.url if way == 'mini_lb' else route} MODEL=rehearsal",
