@@ -99,7 +99,7 @@ def test_the_rooms_form_no_circle():
 
 PACKAGES = sorted(set(FLOOR) - FLAT)
 FACE_LINE = re.compile(r"^(\w+)  +\S.*$", re.MULTILINE)
-MOST_FACES = 13  # modules of one room that other rooms import
+MOST_FACES = 14  # modules of one room that other rooms import
 
 
 def face(package: str) -> set[str]:

@@ -7,6 +7,7 @@ findings       one row compared with one result, promise by promise
 join           to which row each result belongs
 results        result files, recognised and opened one after another
 witnessed      how each figure of a row is known: by a client, by a server, by proof
+moved          how far the counters of servers moved between two scrapes
 ceiling        what the sums of the servers' counters prove of each request
 witness_files  the servers' own files: scrapes, request files, logs
 explain        tries what could have happened, and names what explains the rows that deviate

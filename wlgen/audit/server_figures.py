@@ -7,9 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from wlgen.audit.ceiling import Ceiling, movement
+from wlgen.audit.ceiling import Ceiling
 from wlgen.audit.findings import Promised
 from wlgen.audit.given import Given, RequestFiles
+from wlgen.audit.moved import movement
 from wlgen.errors import Problem
 from wlgen.witnesses import TIERS
 

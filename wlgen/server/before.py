@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from wlgen.audit.ceiling import movement
+from wlgen.audit.moved import movement
 from wlgen.server.api import Server
 from wlgen.server.journal import History
 from wlgen.server.pair import PairServer
