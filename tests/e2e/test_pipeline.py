@@ -215,7 +215,7 @@ def test_an_interrupted_preparation_goes_on(workload, tmp_path):
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=30)
         assert process.returncode == 130
-        assert "run it again, with --resume to go on" in told
+        assert "run it again with --resume to go on" in told
         again = wlgen(*arguments, "--resume")
     assert again.returncode == 0, again.stderr
     assert "seeds" in again.stdout
