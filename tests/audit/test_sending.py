@@ -19,8 +19,11 @@ from wlgen.audit.run_figures import Setting
 from wlgen.errors import Problem
 from wlgen.readers import Result
 from wlgen.report.answer import answer
+from wlgen.report.provenance import Provenance
 from wlgen.report.words import sending, verdict
 from wlgen.workload.rows import Row
+
+SOURCE = Provenance.of(manifest(), clients=[], results=[], witnesses=[], options={})
 
 
 def arriving(gap_ms: int = 1000, count: int = 20, ranks: int = 2) -> list[Row]:
@@ -70,7 +73,7 @@ def test_a_rank_that_began_later_is_late_with_each_of_its_rows():
     assert found.lateness
     assert [round(found.lateness.by_rank[rank].p50, 6) for rank in (0, 1)] == [0, 3.15]
     assert any("rank 1" in line and "3.150 s" in line for line in sending(found))
-    assert answer(found)["planned_times"]["by_rank"]["1"]["most"] == pytest.approx(3.15)
+    assert answer(found, SOURCE)["planned_times"]["by_rank"]["1"]["most"] == pytest.approx(3.15)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def test_a_set_without_times_promises_none():
     content = [each for each in rows() if each.split == "formal"]
     found = audited(content, good(content))
     assert found.lateness is None
-    assert answer(found)["planned_times"] is None
+    assert answer(found, SOURCE)["planned_times"] is None
 
 
 # --- ranks beside ranks
