@@ -25,6 +25,7 @@ from wlgen.errors import Problem, WlgenError
 from wlgen.readers import Result, Source, aisbench, evalscope
 from wlgen.readers._door import LATEST, MOST
 from wlgen.report.answer import answer
+from wlgen.report.provenance import Provenance
 from wlgen.report.terminal import terminal
 
 pytestmark = pytest.mark.slow
@@ -63,6 +64,9 @@ def told(found: list[Result | Problem]) -> None:
             assert said is None or said.isprintable(), repr(said)
 
 
+SOURCE = Provenance.of(manifest(), clients=[], results=[], witnesses=[], options={})
+
+
 def audited(found: list[Result | Problem]) -> None:
     """Demand that an audit ends in a report, which a terminal shows as it is, or in bad input."""
     screen = io.StringIO()
@@ -72,7 +76,7 @@ def audited(found: list[Result | Problem]) -> None:
         screen.write(str(failure))
     else:
         Console(file=screen, highlight=False, soft_wrap=True).print(terminal(outcome))
-        orjson.dumps(answer(outcome))
+        orjson.dumps(answer(outcome, SOURCE))
     assert screen.getvalue().replace("\n", "").isprintable()
 
 
