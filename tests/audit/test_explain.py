@@ -76,6 +76,30 @@ def test_zeros_of_one_group_are_that_group(ranks):
     assert (cause.cause, cause.parameters) == ("lost_cache", {"group": "g2"})
 
 
+def test_a_group_that_is_lost_half_way_is_named_with_its_first_row():
+    found = scene(lambda of: 0 if of.group == "g2" and number(of) > 6 else CACHED, ranks=2, each=12, groups=3)
+    (cause,) = explain(found.view()).causes
+    assert (cause.cause, cause.parameters) == ("lost_cache", {"group": "g2", "from": "formal-r00-000008"})
+    assert cause.rows == cause.of == 4
+
+
+def test_early_rows_are_not_called_late():
+    audited = list(scene(lambda _: CACHED).audited)
+    for late, said in ((3.15, "3.15 s after"), (-2.0, "2.00 s before")):
+        audited[7] = replace(audited[7], late=late)
+        (cause,) = explain(replace(scene(lambda _: CACHED), audited=audited).view()).causes
+        assert (cause.cause, cause.rows) == ("late", 1)
+        assert said in cause.explains
+
+
+def test_rows_that_are_missing_are_counted_on_the_ranks_that_are_named():
+    audited = [replace(s, results=[]) if s.row.dp_rank == 3 else s for s in scene(lambda _: CACHED).audited]
+    audited[0] = replace(audited[0], results=[])
+    first, second = explain(replace(scene(lambda _: CACHED), audited=audited).view()).causes
+    assert (first.rows, first.parameters) == (10, {"rows": 10, "ranks": [3]})
+    assert (second.rows, second.parameters) == (1, {"rows": 1})
+
+
 def test_an_unseeded_group_costs_its_first_row_on_each_rank_under_a_dense_rule():
     found = scene(lambda of: 0 if number(of) == 2 else CACHED, ranks=2, each=12, groups=3)
     assert causes(found) == [("group_not_seeded", 2, 2)]
@@ -171,9 +195,9 @@ def test_a_cache_that_is_too_small_is_a_range_of_tokens():
 def test_without_starts_the_order_is_not_judged_and_that_is_said():
     found = scene(lambda of: 0 if of.dp_rank == 3 else CACHED, timed=False)
     view = found.view()
-    assert NO_STARTS in found.assumed
-    assert [each.cause for each in explain(view, found.assumed).causes] == ["lost_cache"]
-    assert not view.ordered
+    explained = explain(view)
+    assert NO_STARTS in explained.assumed
+    assert [each.cause for each in explained.causes] == ["lost_cache"]
 
 
 def test_rows_that_nothing_primes_for_are_held_against_the_order_they_were_sent_in():

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from wlgen.audit.findings import Promised
+from wlgen.audit.join import Rows
 from wlgen.cache.rule import CacheRule
 from wlgen.faults import Asked, Chain, Run, SeenRow, View
 from wlgen.readers import Result
-from wlgen.workload.splits import SPLITS
+from wlgen.workload.splits import in_order
 
 Chains = Callable[[], Mapping[str, Chain]]
 """Returns the chain of each row by its id, planned again; asked for only where a row deviates."""
@@ -22,7 +23,7 @@ PLANNED = "seeds and checks are taken as planned"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSeen:
-    """An audited row with its results, the first of which counts. late: seconds off its planned time."""
+    """An audited row with its results, the first of which counts. late: as in SeenRow."""
 
     row: Promised
     results: Sequence[Result]
@@ -30,7 +31,7 @@ class RowSeen:
     late: float = 0.0
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """All that an explanation starts from.
 
@@ -46,7 +47,6 @@ class Scene:
     ranks: tuple[int, ...] = ()
     answered: frozenset[int] = frozenset()
     blind: tuple[str, ...] = ()
-    assumed: list[str] = field(default_factory=list)
 
     def deviates(self) -> bool:
         """Return whether any row deviates; one row at a time, so that a kept run of 100,000 costs no view."""
@@ -56,41 +56,40 @@ class Scene:
         """Return the view of the run; the results' order where each has a start, else the set's."""
         results = [seen.results[0] for seen in self.audited if seen.results]
         ordered = bool(results) and all(result.start is not None for result in results)
-        if not ordered:
-            self.assumed.append(NO_STARTS)
-        if not all(result.end is not None for result in results):
-            self.assumed.append(NO_ENDS)
-        if not any(result.dp_rank is not None for result in results):
-            self.assumed.append(NO_RANKS)
-        self.assumed.append(PLANNED)
         rows = [_seen(number, seen) for number, seen in enumerate(self.audited)]
-        deviates = any(row.deviates for row in rows)
-        chains = self.chains() if self.chains is not None and deviates else {}
-        asked = [_asked(row, None, chains) for row in _in_turn(self.before)]
-        place = {row.id: n for n, row in enumerate(_in_turn([seen.row for seen in self.audited]))}
-        sent = sorted(enumerate(self.audited), key=lambda pair: place[pair[1].row.id])
-        planned = sent
-        if ordered:
-            starts = _starts(sent)
-            sent = sorted(sent, key=lambda pair: starts[pair[0]])
-        asked += [_asked(seen.row, (number, seen), chains) for number, seen in sent]
-        ranks = self.ranks or tuple(sorted({seen.row.dp_rank for seen in self.audited}))
+        chains = self.chains() if self.chains is not None and any(row.deviates for row in rows) else {}
+        number = {seen.row.id: n for n, seen in enumerate(self.audited)}
+        planned = [number[row.id] for row in _as_sent([seen.row for seen in self.audited])]
+        sent = sorted(planned, key=_starts(planned, self.audited).__getitem__) if ordered else planned
+        asked = [_asked(row, None, chains) for row in _as_sent(self.before)]
+        asked += [_asked(self.audited[n].row, (n, self.audited[n]), chains) for n in sent]
+        ranks = self.ranks or tuple(sorted({row.rank for row in rows}))
         return View(
             run=Run(rule=self.rule, asked=tuple(asked), overlapping=ordered and _overlap(asked)),
             rows=rows,
             ranks=ranks,
-            ordered=ordered,
-            reordered=_by_rank(planned) != _by_rank(sent),
+            reordered=_by_rank(planned, rows) != _by_rank(sent, rows),
             answered=self.answered,
             blind=self.blind,
+            assumed=tuple(_assumed(results, ordered=ordered)),
         )
 
 
-def _by_rank(sent: Sequence[tuple[int, RowSeen]]) -> dict[int, list[int]]:
+def _assumed(results: Sequence[Result], *, ordered: bool) -> Iterator[str]:
+    if not ordered:
+        yield NO_STARTS
+    if any(result.end is None for result in results):
+        yield NO_ENDS
+    if all(result.dp_rank is None for result in results):
+        yield NO_RANKS
+    yield PLANNED
+
+
+def _by_rank(sent: Sequence[int], rows: Sequence[SeenRow]) -> dict[int, list[int]]:
     """Return the numbers of each rank's rows, in their order."""
     found: dict[int, list[int]] = {}
-    for number, seen in sent:
-        found.setdefault(seen.row.dp_rank, []).append(number)
+    for number in sent:
+        found.setdefault(rows[number].rank, []).append(number)
     return found
 
 
@@ -105,28 +104,23 @@ def _overlap(asked: Sequence[Asked]) -> bool:
     return False
 
 
-def _starts(sent: Sequence[tuple[int, RowSeen]]) -> dict[int, float]:
+def _starts(planned: Sequence[int], audited: Sequence[RowSeen]) -> dict[int, float]:
     """Return when each row was sent, by its number; a row without a result right after the one before it."""
     starts: dict[int, float] = {}
     last = float("-inf")
-    for number, seen in sent:
-        if seen.results and seen.results[0].start is not None:
-            last = seen.results[0].start
+    for number in planned:
+        results = audited[number].results
+        if results and results[0].start is not None:
+            last = results[0].start
         starts[number] = last
     return starts
 
 
-def _in_turn(rows: Sequence[Promised]) -> list[Promised]:
+def _as_sent(rows: Sequence[Promised]) -> list[Promised]:
     """Return rows in the order in which a server meets them: by round and split, the ranks in turn."""
-    counts: dict[tuple[str, int, int], int] = {}
-    keyed = []
-    for row in rows:
-        key = (row.split.value, row.round, row.dp_rank)
-        turn = counts.get(key, 0)
-        counts[key] = turn + 1
-        keyed.append(((row.round, SPLITS.index(row.split), turn, row.dp_rank), row))
-    keyed.sort(key=lambda pair: pair[0])
-    return [row for _, row in keyed]
+    known = Rows(rows)
+    rounds = sorted({row.round for row in rows})
+    return [row for split, round_ in in_order(rounds) for row in known.exported((split,), rounds=(round_,))]
 
 
 def _asked(row: Promised, seen: tuple[int, RowSeen] | None, chains: Mapping[str, Chain]) -> Asked:
@@ -156,13 +150,11 @@ def _seen(number: int, seen: RowSeen) -> SeenRow:
     return SeenRow(
         number=number,
         id=row.id,
-        split=row.split.value,
         group=row.group,
         rank=row.dp_rank,
         planned=row.cached_len,
         also_planned=row.cached_len_recorded,
         most_planned=row.cached_len if row.bound.max_tokens is not None else None,
-        bounded=row.is_bounded,
         prompt_len=row.prompt_len,
         output_len=row.output_len,
         results=len(seen.results),
@@ -171,8 +163,6 @@ def _seen(number: int, seen: RowSeen) -> SeenRow:
         cached=seen.cached if result and result.success else None,
         prompt=result.prompt_tokens if result else None,
         output=result.output_tokens if result else None,
-        start=result.start if result else None,
-        end=result.end if result else None,
         served_by=result.dp_rank if result else None,
         text_changed=bool(result and result.text_sha256 and result.text_sha256 != row.text_sha256),
         late=seen.late,

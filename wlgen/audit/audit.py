@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
@@ -12,14 +13,14 @@ from wlgen.audit.as_seen import Chains, RowSeen, Scene
 from wlgen.audit.class_promises import of_aggregates, of_classes
 from wlgen.audit.explain import Explained, explain
 from wlgen.audit.findings import Promised, findings_of
-from wlgen.audit.given import Given, as_results, read_requests
+from wlgen.audit.given import Given, RequestFiles, as_results, read_requests
 from wlgen.audit.join import Joined, Rows, join
 from wlgen.audit.model import Audit, CachedRatio, Observed, RowOutcome, Summary, mean, ratios_of, timed_split
 from wlgen.audit.run_figures import Setting, Timeline, figures
 from wlgen.audit.second_run import second_runs
 from wlgen.audit.sending import lateness, overlap
-from wlgen.audit.server_figures import acceptance, sums_of, tiers_of
-from wlgen.audit.witnessed import JudgedResult, judge
+from wlgen.audit.server_figures import Sums, acceptance, sums_of, tiers_of
+from wlgen.audit.witnessed import Judged, judge
 from wlgen.errors import Problem, WlgenError, error
 from wlgen.readers import Result
 from wlgen.workload.manifest import Manifest
@@ -53,7 +54,88 @@ def audit(
     of which each cause that fits says what it predicts. WlgenError where no result could be used, with the
     reason for each file, and where the files hold more than one run.
     """
-    given = given or Given()
+    given, setting = given or Given(), setting or Setting()
+    heard = _hear(rows, files, manifest, given, splits=splits, rounds=rounds, absent_is_zero=absent_is_zero)
+    sent = {name: found[0].result for name, found in heard.judged.of_row.items()}
+    times = lateness(heard.wanted, sent, setting.late)
+    late = times.findings if times else {}
+    outcomes = tuple(_outcome(row, heard, late.get(row.id)) for row in heard.wanted)
+    if not heard.told:
+        _require_results(outcomes, heard)
+    timed_of = timed_split(splits)
+    timed = [pair for row in heard.wanted if row.split == timed_of for pair in heard.results_of(row)]
+    timeline, together = Timeline.of([result for _, result in timed]), overlap(timed)
+    off = times.off if times else {}
+    return Audit(
+        name=manifest.name,
+        splits=tuple(splits),
+        rounds=tuple(rounds),
+        promises=_observed(outcomes, manifest),
+        classes=tuple(of_classes(outcomes)),
+        planned=manifest.promises,
+        results=len(heard.joined.pairs) - heard.elsewhere.total(),
+        elsewhere=dict(heard.elsewhere),
+        assumed_zero=heard.judged.assumed_zero,
+        findings=(
+            *(f for outcome in outcomes for f in outcome.findings),
+            *of_aggregates(outcomes, manifest.name),
+            *heard.judged.findings,
+            *heard.joined.foreign,
+        ),
+        explained=_explained(heard, manifest, off, chains=chains, blind=blind, row_id=row_id),
+        by_split=tuple(_summaries(outcomes, "split")),
+        by_rank=tuple(_summaries(outcomes, "rank")),
+        by_group=tuple(_summaries(outcomes, "group")),
+        by_class=tuple(_summaries(outcomes, "class")),
+        by_round=tuple(_summaries(outcomes, "round")),
+        timeline=timeline,
+        windows=figures(timeline, setting, together),
+        lateness=times,
+        overlap=together,
+        outcomes=outcomes,
+        problems=heard.problems,
+        ceiling=heard.judged.ceiling,
+        sums=heard.sums,
+        acceptance=acceptance(given, heard.served),
+        tiers=tiers_of(heard.judged.ceiling, heard.served),
+        notes=tuple(heard.judged.notes),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heard:
+    """What clients and servers say of the rows of a set.
+
+    wanted: the rows under audit. told: there are sums of the servers and no result, so that a row without a
+    result is no finding. elsewhere: results of rows that are not under audit, counted by split and round.
+    """
+
+    known: Rows
+    wanted: Sequence[Promised]
+    joined: Joined
+    served: RequestFiles
+    judged: Judged
+    sums: tuple[Sums, ...]
+    problems: tuple[Problem, ...]
+    told: bool
+    elsewhere: Counter[str]
+
+    def results_of(self, row: Promised) -> list[tuple[Promised, Result]]:
+        """Return the row beside each of its results, as the witnesses left them."""
+        return [(row, each.result) for each in self.judged.of_row.get(row.id, ())]
+
+
+def _hear(
+    rows: Iterable[Row],
+    files: Iterable[tuple[str, Iterable[Result | Problem]]],
+    manifest: Manifest,
+    given: Given,
+    *,
+    splits: Sequence[Split],
+    rounds: Sequence[int],
+    absent_is_zero: bool,
+) -> _Heard:
+    """Return what the results and the servers say of the rows; WlgenError where files hold several runs."""
     bound_of = cache(manifest.bound_of)
     known = Rows(Promised.of(row, bound_of(row.request_class)) for row in rows)
     served = read_requests(known, given)
@@ -65,85 +147,36 @@ def audit(
         return row.split in splits and row.split.within(row.round, rounds)
 
     wanted = [row for row in known.all if asked(row)]
-    without_client = not (joined.pairs or joined.foreign or joined.problems)
-    if without_client:
+    by_server = not (joined.pairs or joined.foreign or joined.problems)
+    if by_server:
         joined.pairs = [(known.by_id[r.id], r) for r in as_results(served) if r.id is not None]
     judged = judge(
-        joined, wanted, served, given, manifest, absent_is_zero=absent_is_zero, by_server=without_client
+        joined, wanted, served, given, manifest, absent_is_zero=absent_is_zero, by_server=by_server
     )
     sums, problems = sums_of(known.all, wanted, given, judged.ceiling, served)
-    told = bool(sums) and not joined.pairs
-    setting = setting or Setting()
-    sent = {row_id: found[0].result for row_id, found in judged.of_row.items()}
-    times = lateness(wanted, sent, setting.late)
-    off = times.findings if times else {}
-    outcomes = tuple(
-        _outcome(row, judged.of_row.get(row.id, []), off.get(row.id), told=told) for row in wanted
-    )
-    elsewhere = Counter(
-        row.split.value if row.split not in splits else f"round {row.round} {row.split}"
-        for row, _ in joined.pairs
-        if not asked(row)
-    )
-    if not told:
-        _require_results(outcomes, joined, elsewhere)
-    timed_of = timed_split(splits)
-    timed = [
-        (row, each.result)
-        for row in wanted
-        if row.split == timed_of
-        for each in judged.of_row.get(row.id, ())
-    ]
-    timeline, together = Timeline.of([result for _, result in timed]), overlap(timed)
-    measured = [o for o in outcomes if not o.row.split.primes]
-    explained = _explained(
-        known,
-        wanted,
-        joined,
-        judged.of_row,
-        manifest=manifest,
-        late=off,
-        chains=chains,
-        blind=blind,
-        row_id=row_id,
-    )
-    return Audit(
-        name=manifest.name,
-        splits=tuple(splits),
-        rounds=tuple(rounds),
-        promises=Observed(
-            configured=manifest.promises.configured,
-            aggregate=mean(ratios_of(measured)),
-            per_request_min=_at(ratios_of(measured), Fraction(0)),
-        ),
-        classes=tuple(of_classes(outcomes)),
-        planned=manifest.promises,
-        results=len(joined.pairs) - elsewhere.total(),
-        elsewhere=dict(elsewhere),
-        assumed_zero=judged.assumed_zero,
-        findings=(
-            *(f for outcome in outcomes for f in outcome.findings),
-            *of_aggregates(outcomes, manifest.name),
-            *judged.findings,
-            *joined.foreign,
-        ),
-        explained=explained if not told else Explained(),
-        by_split=tuple(_summaries(outcomes, "split")),
-        by_rank=tuple(_summaries(outcomes, "rank")),
-        by_group=tuple(_summaries(outcomes, "group")),
-        by_class=tuple(_summaries(outcomes, "class")),
-        by_round=tuple(_summaries(outcomes, "round")),
-        timeline=timeline,
-        windows=figures(timeline, setting, together),
-        lateness=times,
-        overlap=together,
-        outcomes=outcomes,
-        problems=(*joined.problems, *served.problems, *problems),
-        ceiling=judged.ceiling,
+    return _Heard(
+        known=known,
+        wanted=wanted,
+        joined=joined,
+        served=served,
+        judged=judged,
         sums=tuple(sums),
-        acceptance=acceptance(given, served),
-        tiers=tiers_of(judged.ceiling, served),
-        notes=tuple(judged.notes),
+        problems=(*joined.problems, *served.problems, *problems),
+        told=bool(sums) and not joined.pairs,
+        elsewhere=Counter(
+            row.split.value if row.split not in splits else f"round {row.round} {row.split}"
+            for row, _ in joined.pairs
+            if not asked(row)
+        ),
+    )
+
+
+def _observed(outcomes: Sequence[RowOutcome], manifest: Manifest) -> Observed:
+    ratios = ratios_of([outcome for outcome in outcomes if not outcome.row.split.primes])
+    return Observed(
+        configured=manifest.promises.configured,
+        aggregate=mean(ratios),
+        per_request_min=_at(ratios, Fraction(0)),
     )
 
 
@@ -164,31 +197,28 @@ def parse_rounds(asked: Sequence[int], built: Sequence[int] | None) -> tuple[int
 
 
 def _explained(
-    known: Rows,
-    wanted: Sequence[Promised],
-    joined: Joined,
-    judged: Mapping[str, Sequence[JudgedResult]],
-    *,
+    heard: _Heard,
     manifest: Manifest,
-    late: Mapping[str, Finding],
+    late: Mapping[str, float],
+    *,
     chains: Chains | None,
     blind: Sequence[str],
     row_id: str | None,
 ) -> Explained:
     """Return why rows deviate. A figure that the judgement set aside is looked at as the client gave it."""
-    given = {row.id: result.cached_tokens for row, result in reversed(joined.pairs)}
-    audited = {row.id for row in wanted}
+    audited = {row.id for row in heard.wanted}
     if row_id is not None and row_id not in audited:
         raise error("--explain", expected="the id of a row under audit", found=repr(row_id))
-    rounds = {row.round for row in wanted}
+    if heard.told:  # nothing is known of any single row
+        return Explained()
+    given = {row.id: result.cached_tokens for row, result in reversed(heard.joined.pairs)}
+    rounds = {row.round for row in heard.wanted}
     scene = Scene(
         rule=manifest.cache,
-        audited=[
-            _row_seen(row, judged.get(row.id, ()), given.get(row.id), late.get(row.id)) for row in wanted
-        ],
+        audited=[_row_seen(row, heard, given.get(row.id), late.get(row.id, 0.0)) for row in heard.wanted],
         before=[
             row
-            for row in known.all
+            for row in heard.known.all
             if row.id not in audited and not row.split.measured and row.split.within(row.round, rounds)
         ],
         chains=chains,
@@ -197,30 +227,27 @@ def _explained(
     )
     if row_id is None and not scene.deviates():
         return Explained()
-    return explain(scene.view(), scene.assumed, row_id=row_id)
+    return explain(scene.view(), row_id=row_id)
 
 
-def _row_seen(
-    row: Promised, judged: Sequence[JudgedResult], given: int | None, late: Finding | None
-) -> RowSeen:
-    results = [each.result for each in judged]
+def _row_seen(row: Promised, heard: _Heard, given: int | None, late: float) -> RowSeen:
+    results = [result for _, result in heard.results_of(row)]
     cached = results[0].cached_tokens if results else None
     return RowSeen(
         row=row,
         results=results,
         cached=given if cached is None and results and not results[0].garbled else cached,
-        late=float(str(late.got).split()[0]) if late else 0.0,
+        late=late,
     )
 
 
-def _outcome(
-    row: Promised, judged: Sequence[JudgedResult], late: Finding | None, *, told: bool
-) -> RowOutcome:
-    """Return a row's outcome. told: there are no results at all, so a row without a result is no finding."""
+def _outcome(row: Promised, heard: _Heard, late: Finding | None) -> RowOutcome:
+    """Return a row's outcome. late: the finding that it was not sent at its planned time."""
+    judged = heard.judged.of_row.get(row.id, ())
     found = [late] if late else []
-    if len(judged) != 1 and not told:
+    if len(judged) != 1 and not heard.told:
         found.append(Finding(id=row.id, promise="sent_once", expected=1, got=len(judged)))
-    missing = dict.fromkeys(["cached_tokens"] if told else [])
+    missing = dict.fromkeys(["cached_tokens"] if heard.told else [])
     for each in judged:
         broken = [*findings_of(row, each.result), *each.findings]
         missing |= dict.fromkeys(
@@ -237,7 +264,8 @@ def _outcome(
     )
 
 
-def _require_results(outcomes: Sequence[RowOutcome], joined: Joined, elsewhere: Counter[str]) -> None:
+def _require_results(outcomes: Sequence[RowOutcome], heard: _Heard) -> None:
+    joined, elsewhere = heard.joined, heard.elsewhere
     if any(outcome.result is not None for outcome in outcomes):
         return
     if not outcomes:

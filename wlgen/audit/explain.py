@@ -118,7 +118,7 @@ class _Tried:
         return self.fault.words(self.parameters)
 
 
-def explain(view: View, assumed: Sequence[str] = (), *, row_id: str | None = None) -> Explained:
+def explain(view: View, *, row_id: str | None = None) -> Explained:
     """Return the causes of the rows that deviate, at most three, and the rows that nothing explains.
 
     row_id: a row of which every proposal that no row contradicts says what it predicts.
@@ -144,7 +144,7 @@ def explain(view: View, assumed: Sequence[str] = (), *, row_id: str | None = Non
             rows[number] = _without(rows[number], {a for n, a in best.marks if n == number})
         run = best.run
     unexplained = tuple(view.rows[number].id for number in sorted({number for number, _ in left}))
-    assumed = tuple(assumed) if everything else ()
+    assumed = view.assumed if everything else ()
     return Explained(causes=tuple(causes), unexplained=unexplained, assumed=assumed, row=one)
 
 

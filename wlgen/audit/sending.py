@@ -42,8 +42,8 @@ class Lateness:
     """How far the requests of a run were off their planned times.
 
     planned: how many rows have a planned time. limit: seconds that a request may be off. seen: the delays,
-    None if no result says when it was sent; by_rank: the delays of each rank. findings: one for each request
-    further off than the limit.
+    None if no result says when it was sent; by_rank: the delays of each rank. off: seconds of each
+    request further off than the limit, by row, early below 0; findings: the same in words.
 
     Times count from the request, among the first ten of a round, that was sent earliest against its plan. So
     a slow first request makes no other request early, and a client that sends twice as fast as planned is
@@ -55,6 +55,7 @@ class Lateness:
     limit: float
     seen: Delays | None
     by_rank: Mapping[int, Delays]
+    off: Mapping[str, float]
     findings: Mapping[str, Finding]
 
     @property
@@ -87,6 +88,7 @@ def lateness(
         ]
         zero = _zero(sorted(shift for _, shift in shifts[:FIRST]), limit)
         off += [(row, shift - zero) for row, shift in shifts]
+    beyond = [(row, seconds) for row, seconds in off if abs(seconds) > limit]
     of_rank: dict[int, list[float]] = defaultdict(list)
     for row, seconds in off:
         of_rank[row.dp_rank].append(seconds)
@@ -95,7 +97,8 @@ def lateness(
         limit=limit,
         seen=_delays([seconds for _, seconds in off]) if off else None,
         by_rank={rank: _delays(each) for rank, each in sorted(of_rank.items())},
-        findings={row.id: _finding(row, seconds, limit) for row, seconds in off if abs(seconds) > limit},
+        off={row.id: seconds for row, seconds in beyond},
+        findings={row.id: _finding(row, seconds, limit) for row, seconds in beyond},
     )
 
 

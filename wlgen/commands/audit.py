@@ -3,79 +3,98 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
 
 from wlgen.commands._answer import show
 
+if TYPE_CHECKING:
+    from wlgen.audit.model import Audit
+    from wlgen.report.provenance import Provenance
+
+Results: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[RESULT...]", help="Result files of the client, or folders of them."),
+]
+Client: TypeAlias = Annotated[
+    str | None, typer.Option(help="The client that wrote the files; left out, each file tells.")
+]
+Split: TypeAlias = Annotated[
+    list[str] | None, typer.Option(help="A split to audit (repeatable); left out, formal.")
+]
+Round: TypeAlias = Annotated[
+    list[int] | None,
+    typer.Option("--round", min=0, help="A round to audit (repeatable); left out, the first built."),
+]
+Concurrency: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1, help="The client's limit, for the stable windows; left out, the observed peak."),
+]
+Late: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        metavar="SECONDS",
+        help="Seconds a request may be off its planned time, at least 1 % of the mean gap; inf: any.",
+    ),
+]
+AbsentIsZero: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--absent-is-zero",
+        help="Take missing cached tokens as 0: you know that the server omits 0.",
+    ),
+]
+Counters: TypeAlias = Annotated[
+    tuple[Path, Path] | None,
+    typer.Option(
+        metavar="BEFORE AFTER", help="Two scrapes of `wlgen counters`; prepare writes the first one."
+    ),
+]
+Requests: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="SGLang's request metrics, file or folder (repeatable)."),
+]
+Log: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="SGLang's log with its prefill batches (repeatable)."),
+]
+Pair: TypeAlias = Annotated[
+    bool,
+    typer.Option("--pair", help="The servers were a prefill/decode pair; counters tell it, too."),
+]
+Explain: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="ROW", help="Show for one row what each cause that fits predicts."),
+]
+Html: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write a page of the whole audit.")
+]
+Quiet: TypeAlias = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print the verdict alone, and what nobody observed.")
+]
+
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The built set that was sent.")],
-    results: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[RESULT...]", help="Result files of the client, or folders of them."),
-    ] = None,
-    client: Annotated[
-        str | None, typer.Option(help="The client that wrote the files; left out, each file tells.")
-    ] = None,
-    split: Annotated[
-        list[str] | None, typer.Option(help="A split to audit (repeatable); left out, formal.")
-    ] = None,
-    round_: Annotated[
-        list[int] | None,
-        typer.Option("--round", min=0, help="A round to audit (repeatable); left out, the first built."),
-    ] = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(min=1, help="The client's limit, for the stable windows; left out, the observed peak."),
-    ] = None,
+    results: Results = None,
+    client: Client = None,
+    split: Split = None,
+    round_: Round = None,
+    concurrency: Concurrency = None,
     rate: Annotated[float | None, typer.Option(min=1e-9, help="Planned requests a second.")] = None,
     cards: Annotated[int | None, typer.Option(min=1, help="Accelerators, for tokens/s a card.")] = None,
-    late: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            metavar="SECONDS",
-            help="Seconds a request may be off its planned time, at least 1 % of the mean gap; inf: any.",
-        ),
-    ] = 0.5,
-    absent_is_zero: Annotated[
-        bool,
-        typer.Option(
-            "--absent-is-zero",
-            help="Take missing cached tokens as 0: you know that the server omits 0.",
-        ),
-    ] = False,
-    counters: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(
-            metavar="BEFORE AFTER", help="Two scrapes of `wlgen counters`; prepare writes the first one."
-        ),
-    ] = None,
-    requests: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="SGLang's request metrics, file or folder (repeatable)."),
-    ] = None,
-    log: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="SGLang's log with its prefill batches (repeatable)."),
-    ] = None,
-    pair: Annotated[
-        bool,
-        typer.Option("--pair", help="The servers were a prefill/decode pair; counters tell it, too."),
-    ] = False,
-    explain: Annotated[
-        str | None,
-        typer.Option(metavar="ROW", help="Show for one row what each cause that fits predicts."),
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page of the whole audit.")
-    ] = None,
+    late: Late = 0.5,
+    absent_is_zero: AbsentIsZero = False,
+    counters: Counters = None,
+    requests: Requests = None,
+    log: Log = None,
+    pair: Pair = False,
+    explain: Explain = None,
+    html: Html = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print the verdict alone, and what nobody observed.")
-    ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Audit a run: join its results to the rows of the set and check each promise for each request.
 
@@ -88,20 +107,20 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     from wlgen.audit.results import read_results
     from wlgen.audit.run_figures import Setting
     from wlgen.audit.witness_files import read_given
-    from wlgen.build.outline import planned_chains
-    from wlgen.errors import WlgenError, error
+    from wlgen.build.outline import planned_chains, planned_tree
+    from wlgen.errors import error
     from wlgen.report.page import check_place, write_page
     from wlgen.report.provenance import Provenance
     from wlgen.workload.opened import open_workload, prove_files
     from wlgen.workload.writer import check_output
 
-    given_files = [*(results or ()), *(counters or ()), *(requests or ()), *(log or ())]
-    if not given_files:
+    witnesses = [*(counters or ()), *(requests or ()), *(log or ())]
+    if not (results or witnesses):
         remedy = "Give the client's result files, --counters BEFORE AFTER, --requests or --log."
         raise error("results", expected="what a client or a server recorded", found="nothing", remedy=remedy)
     if html is not None:
         check_place(html)
-        check_output(html, folder, *given_files)
+        check_output(html, folder, *(results or ()), *witnesses)
     workload = open_workload(folder)
     files = read_results(results or (), client)
     given = read_given(counters=counters or (), requests=requests or (), logs=log or (), pair=pair)
@@ -119,28 +138,25 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         chains=lambda: planned_chains(workload),
         row_id=explain,
     )
+    chosen = {"client": client, "split": split, "round": round_}
+    how = {"concurrency": concurrency, "rate": rate, "cards": cards, "late": late}
     provenance = Provenance.of(
         workload.manifest,
         clients=files.clients,
         results=files.paths,
-        witnesses=[*(counters or ()), *(requests or ()), *(log or ())],
-        options={
-            "client": client,
-            "split": split,
-            "round": round_,
-            "concurrency": concurrency,
-            "rate": rate,
-            "cards": cards,
-            "late": late,
-            "absent_is_zero": absent_is_zero,
-            "pair": pair,
-        },
+        witnesses=witnesses,
+        options=chosen | how | {"absent_is_zero": absent_is_zero, "pair": pair},
     )
-    ok = found.verdict == "KEPT"
     if html is not None:
-        from wlgen.build.outline import planned_tree
-
         write_page(found, html, planned_tree(workload), provenance)
+    _end_with(found, provenance, as_json=as_json, quiet=quiet)
+
+
+def _end_with(found: Audit, provenance: Provenance, *, as_json: bool, quiet: bool) -> NoReturn:
+    """Print an audit. Exit with 0 where the run is KEPT, 2 where something was unreadable, else with 1."""
+    from wlgen.errors import WlgenError
+
+    ok = found.verdict == "KEPT"
     if as_json:
         from wlgen.report.answer import answer
 

@@ -3,55 +3,60 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from wlgen.commands._answer import show
 
+Prefill: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="A prefill server of a pair, whose router is --url; repeat it for several."),
+]
+Engine: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="The engine, a name of `wlgen list`; left out, its pages tell."),
+]
+Round: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--round", min=0, help="Send this round's checks alone; the seeds of an earlier run must count."
+    ),
+]
+Flush: TypeAlias = Annotated[
+    bool | None,
+    typer.Option(
+        "--flush/--no-flush",
+        help="Empty the cache and start over; or never empty it. "
+        "Neither: empty it, unless the seeds of an earlier run are proved to count.",
+    ),
+]
+Resume: TypeAlias = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on where the journal ends: you know that nothing else was sent since."),
+]
+Journal: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Where to keep the journal; prepare.jsonl in DIR.")
+]
+
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A built set.")],
     url: Annotated[str, typer.Option(help="The server, http://HOST:PORT.")],
-    prefill: Annotated[
-        list[str] | None,
-        typer.Option(help="A prefill server of a pair, whose router is --url; repeat it for several."),
-    ] = None,
+    prefill: Prefill = None,
     decode: Annotated[list[str] | None, typer.Option(help="A decode server of the pair.")] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(help="The engine, a name of `wlgen list`; left out, its pages tell."),
-    ] = None,
+    engine: Engine = None,
     model: Annotated[str | None, typer.Option(help="The model to ask for; the only one served.")] = None,
     only: Annotated[Literal["seed", "check"] | None, typer.Option(help="Do one step alone.")] = None,
-    round_: Annotated[
-        int | None,
-        typer.Option(
-            "--round", min=0, help="Send this round's checks alone; the seeds of an earlier run must count."
-        ),
-    ] = None,
+    round_: Round = None,
     ranks: Annotated[str | None, typer.Option(help="Ranks to prepare, e.g. 0,3,8-11; all.")] = None,
-    flush: Annotated[
-        bool | None,
-        typer.Option(
-            "--flush/--no-flush",
-            help="Empty the cache and start over; or never empty it. "
-            "Neither: empty it, unless the seeds of an earlier run are proved to count.",
-        ),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Go on where the journal ends: you know that nothing else was sent since."
-        ),
-    ] = False,
+    flush: Flush = None,
+    resume: Resume = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever the journal says.")] = False,
     concurrency: Annotated[int, typer.Option(min=1, max=512, help="Ranks at a time.")] = 16,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a whole answer.")] = 600,
     flush_timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for a busy server.")] = 60,
-    journal: Annotated[
-        Path | None, typer.Option(help="Where to keep the journal; prepare.jsonl in DIR.")
-    ] = None,
+    journal: Journal = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print findings and errors only.")] = False,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -20,6 +20,28 @@ from wlgen.commands._rule import (
     chosen,
 )
 
+EnableMetrics: TypeAlias = Annotated[
+    bool,
+    typer.Option("--enable-metrics", help="Serve /metrics, for which SGLang needs this flag."),
+]
+Pair: TypeAlias = Annotated[
+    bool,
+    typer.Option("--pd", help="A prefill/decode pair: router on PORT, prefill PORT+1, decode PORT+2."),
+]
+Router: TypeAlias = Annotated[
+    Literal["mini_lb", "sglang-router"], typer.Option(help="With --pd: the router in front of the pair.")
+]
+DecodeRanks: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1, max=4096, help="With --pd: decode ranks; left out, as prefill."),
+]
+DecodeRadix: TypeAlias = Annotated[
+    bool, typer.Option("--decode-radix-cache", help="With --pd: the decode side has a prefix cache.")
+]
+Fault: TypeAlias = Annotated[
+    list[str] | None, typer.Option(help="E.g. lose-cache=3, cut=0.1, restart=16, lost_cache:ranks=3.")
+]
+
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
     sets: Annotated[list[Path] | None, typer.Option("--set", help="A built set whose rows it knows.")] = None,
@@ -34,33 +56,18 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     chunk: Chunk = 8192,
     capacity: Capacity = None,
     context_length: Annotated[int, typer.Option(min=1, help="Most tokens of prompt and output.")] = 1 << 20,
-    enable_metrics: Annotated[
-        bool,
-        typer.Option("--enable-metrics", help="Serve /metrics, for which SGLang needs this flag."),
-    ] = False,
-    pair: Annotated[
-        bool,
-        typer.Option("--pd", help="A prefill/decode pair: router on PORT, prefill PORT+1, decode PORT+2."),
-    ] = False,
-    router: Annotated[
-        Literal["mini_lb", "sglang-router"], typer.Option(help="With --pd: the router in front of the pair.")
-    ] = "mini_lb",
-    decode_ranks: Annotated[
-        int | None,
-        typer.Option(min=1, max=4096, help="With --pd: decode ranks; left out, as prefill."),
-    ] = None,
-    decode_radix: Annotated[
-        bool, typer.Option("--decode-radix-cache", help="With --pd: the decode side has a prefix cache.")
-    ] = False,
+    enable_metrics: EnableMetrics = False,
+    pair: Pair = False,
+    router: Router = "mini_lb",
+    decode_ranks: DecodeRanks = None,
+    decode_radix: DecodeRadix = False,
     model: Annotated[str, typer.Option(help="The model's name.")] = "rehearsal",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     prefill_rate: Annotated[float, typer.Option(min=1, help="Uncached tokens/s a rank.")] = 20_000,
     decode_rate: Annotated[float, typer.Option(min=0.1, help="Output tokens/s a request.")] = 50,
     running: Annotated[int, typer.Option(min=1, help="Requests that run at once on a rank.")] = 16,
-    fault: Annotated[
-        list[str] | None, typer.Option(help="E.g. lose-cache=3, cut=0.1, restart=16, lost_cache:ranks=3.")
-    ] = None,
+    fault: Fault = None,
     require_key: Annotated[bool, typer.Option(help="Ask for the key in WLGEN_API_KEY.")] = False,
 ) -> None:
     """Rehearse: serve a simulation whose prefix caches follow a cache rule. No model runs.

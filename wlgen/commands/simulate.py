@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeAlias
 
 import typer
 
@@ -24,11 +24,47 @@ from wlgen.commands._rule import (
 if TYPE_CHECKING:
     from wlgen.simulate.replay import Report
 
+Source: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="INPUT", help="A built set, or a JSONL file of requests.")
+]
+InFlight: TypeAlias = Annotated[
+    int, typer.Option(min=1, help="How many requests of a rank run together, after its seeds.")
+]
+Order: TypeAlias = Annotated[
+    Literal["file", "interleaved", "shuffled"],
+    typer.Option(help="As in the files, one row of each rank in turn, or shuffled."),
+]
+FullSeeds: TypeAlias = Annotated[
+    bool, typer.Option("--full-seeds", help="Make each seed as long as a formal prompt.")
+]
+Unpinned: TypeAlias = Annotated[
+    int | None,
+    typer.Option(metavar="RANK", min=0, help="Send to ranks in turn, from this one; seeds stay pinned."),
+]
+DpRanks: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1, help="Ranks, for a JSONL file; lines without a rank go to them in turn."),
+]
+Text: TypeAlias = Annotated[
+    Literal["chat", "raw"] | None,
+    typer.Option(help="Read a text as one user message or as a raw prompt; an export of wlgen tells."),
+]
+Encoding: TypeAlias = Annotated[
+    str, typer.Option(help="Encoding of a JSONL file's text: a name, a folder or a hub id.")
+]
+Fault: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[:KEY=VALUE,...]", help="Let a fault act on a set, such as lost_cache:ranks=3."
+    ),
+]
+Out: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write {id, dp_rank, prompt_len, cached_len} lines.")
+]
+
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
-    source: Annotated[
-        Path, typer.Argument(metavar="INPUT", help="A built set, or a JSONL file of requests.")
-    ],
+    source: Source,
     rule: RuleName = None,
     engine: EngineName = None,
     page_size: PageSize = None,
@@ -38,43 +74,18 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     retention: Retention = None,
     chunk: Chunk = 8192,
     capacity: Capacity = None,
-    in_flight: Annotated[
-        int, typer.Option(min=1, help="How many requests of a rank run together, after its seeds.")
-    ] = 1,
-    order: Annotated[
-        Literal["file", "interleaved", "shuffled"],
-        typer.Option(help="As in the files, one row of each rank in turn, or shuffled."),
-    ] = "file",
+    in_flight: InFlight = 1,
+    order: Order = "file",
     order_seed: Annotated[int, typer.Option(help="Seed of the shuffled order.")] = 0,
     skip_seeds: Annotated[bool, typer.Option("--skip-seeds", help="Leave the seeds out.")] = False,
-    full_seeds: Annotated[
-        bool, typer.Option("--full-seeds", help="Make each seed as long as a formal prompt.")
-    ] = False,
+    full_seeds: FullSeeds = False,
     passes: Annotated[int, typer.Option(min=1, help="How many times to send everything.")] = 1,
-    unpinned: Annotated[
-        int | None,
-        typer.Option(metavar="RANK", min=0, help="Send to ranks in turn, from this one; seeds stay pinned."),
-    ] = None,
-    dp_ranks: Annotated[
-        int | None,
-        typer.Option(min=1, help="Ranks, for a JSONL file; lines without a rank go to them in turn."),
-    ] = None,
-    text: Annotated[
-        Literal["chat", "raw"] | None,
-        typer.Option(help="Read a text as one user message or as a raw prompt; an export of wlgen tells."),
-    ] = None,
-    encoding: Annotated[
-        str, typer.Option(help="Encoding of a JSONL file's text: a name, a folder or a hub id.")
-    ] = "deepseek-v4",
-    fault: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[:KEY=VALUE,...]", help="Let a fault act on a set, such as lost_cache:ranks=3."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write {id, dp_rank, prompt_len, cached_len} lines.")
-    ] = None,
+    unpinned: Unpinned = None,
+    dp_ranks: DpRanks = None,
+    text: Text = None,
+    encoding: Encoding = "deepseek-v4",
+    fault: Fault = None,
+    out: Out = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only a bound that is not met.")] = False,
 ) -> None:

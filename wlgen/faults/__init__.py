@@ -17,7 +17,7 @@ _words   what several faults say, and what each framing costs in tokens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -79,21 +79,22 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRow:
-    """What was seen of one audited row beside what was planned. Lengths are tokens, times seconds.
+    """What was seen of one audited row beside what was planned. Lengths are tokens.
 
-    first: whether nothing was sent to its rank before it. results: how many results it has. kept: the
-    values of cached tokens that are as planned. text_changed: the client sent another text.
+    planned: cached tokens; also_planned: those of a turn whose server reused its own answers. most_planned:
+    the most of a row that is bounded from above, which may find fewer. results: how many results it has.
+    served_by: the rank that its answer names. text_changed: the client sent another text. late: seconds off
+    its planned time, early below 0; 0 within the limit. files: where its results stand.
+    deviates: in which respects the row differs from its plan.
     """
 
     number: int
     id: str
-    split: str
     group: str
     rank: int
     planned: int
     also_planned: int | None
     most_planned: int | None
-    bounded: bool
     prompt_len: int
     output_len: int
     results: int
@@ -102,12 +103,15 @@ class SeenRow:
     cached: int | None
     prompt: int | None
     output: int | None
-    start: float | None
-    end: float | None
     served_by: int | None
     text_changed: bool
     late: float = 0.0
     files: tuple[str, ...] = ()
+    deviates: frozenset[Aspect] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Say once in which respects the row deviates: each proposal asks it of each row."""
+        object.__setattr__(self, "deviates", frozenset(self._deviates()))
 
     def as_planned(self, cached: Figure) -> bool:
         """Return whether a figure of cached tokens is as planned."""
@@ -117,47 +121,52 @@ class SeenRow:
             return cached <= self.most_planned
         return cached in (self.planned, self.also_planned)
 
-    @property
-    def deviates(self) -> frozenset[Aspect]:
-        """In which respects the row differs from its plan."""
+    def _deviates(self) -> Iterator[Aspect]:
         if not self.results:
-            return frozenset({"missing"})
-        found: set[Aspect] = {"doubled"} if self.results > 1 else set()
-        found |= {"text"} if self.text_changed else set()
-        found |= {"late"} if self.late else set()
-        found |= {"rank"} if self.served_by not in (None, self.rank) else set()
-        if not self.success:
-            return frozenset({*found, "failed"})
-        found |= {"prompt"} if self.prompt not in (None, self.prompt_len) else set()
-        found |= {"output"} if self.output not in (None, self.output_len) else set()
-        if self.cached is None:
-            found.add("absent")
-        elif not self.as_planned(self.cached):
-            found.add("cached")
-        return frozenset(found)
+            yield "missing"
+            return
+        signs: dict[Aspect, bool] = {
+            "doubled": self.results > 1,
+            "text": self.text_changed,
+            "late": self.late != 0,
+            "rank": self.served_by not in (None, self.rank),
+            "failed": not self.success,
+        }
+        if self.success:  # a failed request is asked nothing else than why
+            signs |= {
+                "prompt": self.prompt not in (None, self.prompt_len),
+                "output": self.output not in (None, self.output_len),
+                "absent": self.cached is None,
+                "cached": self.cached is not None and not self.as_planned(self.cached),
+            }
+        yield from (aspect for aspect, holds in signs.items() if holds)
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
     """What proposals are drawn from: the run as it was planned, and what was seen of its rows.
 
-    ordered: whether the order of the run is that of the rows' starts, and not the file's. reordered: whether
-    a rank got its rows in another order than the set's. ranks: DP ranks of the set. answered: ranks whose
-    seeds are known to have been answered. blind: why the client may keep no cached tokens, in words.
+    reordered: whether a rank got its rows in another order than the set's. ranks: DP ranks of the set.
+    answered: ranks whose seeds are known to have been answered. blind: why the client may keep no cached
+    tokens, in words. assumed: what nobody observed, and is taken as planned.
     """
 
     run: Run
     rows: Sequence[SeenRow]
     ranks: tuple[int, ...]
-    ordered: bool
     reordered: bool = False
     answered: frozenset[int] = frozenset()
     blind: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     @cached_property
     def deviating(self) -> list[SeenRow]:
         """The rows that differ from their plan in any respect."""
         return [row for row in self.rows if row.deviates]
+
+    def deviating_in(self, aspect: Aspect) -> list[SeenRow]:
+        """Return the rows that differ from their plan in one respect."""
+        return [row for row in self.rows if aspect in row.deviates]
 
     @cached_property
     def short(self) -> list[SeenRow]:
@@ -172,7 +181,7 @@ class View:
     @cached_property
     def off(self) -> list[SeenRow]:
         """The rows whose cached tokens differ from the plan."""
-        return [row for row in self.rows if "cached" in row.deviates]
+        return self.deviating_in("cached")
 
     @cached_property
     def seen(self) -> list[SeenRow]:
@@ -184,11 +193,6 @@ class View:
         """The place of each row in the run."""
         return {asked.row: n for n, asked in enumerate(self.run.asked) if asked.row is not None}
 
-    @cached_property
-    def first(self) -> int:
-        """The place in the run of the first audited row: seeds and checks stand before it."""
-        return min(self.place.values(), default=len(self.run.asked))
-
     def in_order(self, rows: Iterable[SeenRow]) -> list[SeenRow]:
         """Return rows in the order in which they were served."""
         return sorted(rows, key=lambda row: self.place[row.number])
@@ -198,9 +202,9 @@ Says: TypeAlias = Mapping[int, frozenset[Aspect]]
 """By row number: the respects in which a fault makes a row differ, whatever the figure."""
 
 
-def nothing(_: View) -> Iterable[Parameters]:
-    """Propose nothing: for faults that somebody must ask for."""
-    return ()
+def of_each(rows: Iterable[SeenRow], *aspects: Aspect) -> Says:
+    """Say the same of each of these rows."""
+    return dict.fromkeys((row.number for row in rows), frozenset(aspects))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

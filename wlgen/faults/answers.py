@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from wlgen.faults import Aspect, Fault, Parameters, Says, SeenRow, View
+from wlgen.faults import Fault, Parameters, Says, SeenRow, View, of_each
 from wlgen.faults._words import AGAIN, ranks_in_words
 
 _CODE = re.compile(r"(?<!\d)([45]\d\d)(?!\d)")
@@ -26,23 +27,25 @@ def _kind(row: SeenRow) -> str:
 
 def _failed(view: View) -> dict[str, list[SeenRow]]:
     by_kind: dict[str, list[SeenRow]] = defaultdict(list)
-    for row in view.rows:
-        if "failed" in row.deviates:
-            by_kind[_kind(row)].append(row)
+    for row in view.deviating_in("failed"):
+        by_kind[_kind(row)].append(row)
     return by_kind
 
 
 def _proposed(view: View, *, is_cut: bool) -> Iterator[Parameters]:
     for kind, rows in _failed(view).items():
         if (kind in ("cut", "timeout")) == is_cut:
-            ranks = sorted({row.rank for row in rows})
-            some = len(ranks) < len(view.ranks)
-            yield {"how": kind, "ranks": ranks} if some else {"how": kind}
+            yield {"how": kind} | _on_some_ranks(view, rows)
+
+
+def _on_some_ranks(view: View, rows: Sequence[SeenRow]) -> dict[str, Any]:
+    """Return the ranks of rows as a parameter, none where every rank has some of them."""
+    ranks = sorted({row.rank for row in rows})
+    return {"ranks": ranks} if len(ranks) < len(view.ranks) else {}
 
 
 def _says_failed(view: View, parameters: Parameters) -> Says:
-    failed: frozenset[Aspect] = frozenset({"failed"})
-    return {row.number: failed for row in _failed(view).get(parameters["how"], [])}
+    return of_each(_failed(view).get(parameters["how"], []), "failed")
 
 
 def _where(parameters: Parameters) -> str:
@@ -61,68 +64,40 @@ def _cut_words(parameters: Parameters) -> str:
 
 
 def _missing(view: View) -> Iterator[Parameters]:
-    order = view.rows
-    gone = [n for n, row in enumerate(order) if "missing" in row.deviates]
-    if not gone:
-        return
-    by_rank: dict[int, list[SeenRow]] = defaultdict(list)
-    for row in order:
-        by_rank[row.rank].append(row)
-    whole = {rank for rank, rows in by_rank.items() if all("missing" in r.deviates for r in rows)}
-    yield (
-        {"rows": len(gone), "ranks": sorted(whole)}
-        if whole and len(whole) < len(by_rank)
-        else {"rows": len(gone)}
-    )
+    """Propose the ranks of which every row is missing, and all rows that are missing."""
+    gone = view.deviating_in("missing")
+    sent = {row.rank for row in view.rows if row.results}
+    whole = [row for row in gone if row.rank not in sent]
+    if whole and sent:
+        yield {"rows": len(whole)} | _on_some_ranks(view, whole)
+    elif gone:
+        yield {"rows": len(gone)}
 
 
 def _says_missing(view: View, parameters: Parameters) -> Says:
-    missing: frozenset[Aspect] = frozenset({"missing"})
     ranks = parameters.get("ranks")
-    return {
-        row.number: missing
-        for row in view.rows
-        if "missing" in row.deviates and (ranks is None or row.rank in ranks)
-    }
+    gone = view.deviating_in("missing")
+    return of_each((row for row in gone if ranks is None or row.rank in ranks), "missing")
 
 
 def _doubled(view: View) -> Iterator[Parameters]:
-    twice = [row for row in view.rows if "doubled" in row.deviates]
-    if twice:
+    if twice := view.deviating_in("doubled"):
         yield {"files": len({name for row in twice for name in row.files})}
 
 
-def _says_doubled(view: View, _: Parameters) -> Says:
-    doubled: frozenset[Aspect] = frozenset({"doubled"})
-    return {row.number: doubled for row in view.rows if "doubled" in row.deviates}
-
-
-def _stopped(view: View) -> Iterator[Parameters]:
-    if any("output" in row.deviates and (row.output or 0) < row.output_len for row in view.rows):
-        yield {}
-
-
-def _says_stopped(view: View, _: Parameters) -> Says:
-    output: frozenset[Aspect] = frozenset({"output"})
-    return {
-        row.number: output
-        for row in view.rows
-        if "output" in row.deviates and (row.output or 0) < row.output_len
-    }
+def _stopped_rows(view: View) -> list[SeenRow]:
+    return [row for row in view.deviating_in("output") if (row.output or 0) < row.output_len]
 
 
 def _late(view: View) -> Iterator[Parameters]:
-    times = [row.late for row in view.rows if row.late]
-    if times:
-        ranks = Counter(row.rank for row in view.rows if row.late)
-        most = round(max(times), 2)
-        some = len(ranks) < len(view.ranks)
-        yield {"seconds": most, "ranks": sorted(ranks)} if some else {"seconds": most}
+    if late := view.deviating_in("late"):
+        yield {"seconds": max((row.late for row in late), key=abs)} | _on_some_ranks(view, late)
 
 
-def _says_late(view: View, _: Parameters) -> Says:
-    late: frozenset[Aspect] = frozenset({"late"})
-    return {row.number: late for row in view.rows if row.late}
+def _late_words(parameters: Parameters) -> str:
+    seconds = parameters["seconds"]
+    side = "after" if seconds > 0 else "before"
+    return f"requests{_where(parameters)} were sent up to {abs(seconds):.2f} s {side} their planned times"
 
 
 FAULTS = (
@@ -155,7 +130,7 @@ FAULTS = (
     Fault(
         name="doubled_rows",
         propose=_doubled,
-        says=_says_doubled,
+        says=lambda view, _: of_each(view.deviating_in("doubled"), "doubled"),
         words=lambda p: (
             "rows have more than one result"
             + (f", in {p['files']} files" if p["files"] > 1 else ", in the same file")
@@ -165,8 +140,8 @@ FAULTS = (
     ),
     Fault(
         name="stopped_early",
-        propose=_stopped,
-        says=_says_stopped,
+        propose=lambda view: [{}] if _stopped_rows(view) else [],
+        says=lambda view, _: of_each(_stopped_rows(view), "output"),
         words=lambda _: "answers are shorter than asked: a stop token ended them",
         remedy=lambda _: 'Send "ignore_eos": true with each request',
         scope=4,
@@ -174,9 +149,9 @@ FAULTS = (
     Fault(
         name="late",
         propose=_late,
-        says=_says_late,
-        words=lambda p: f"requests{_where(p)} were sent up to {p['seconds']} s after their planned times",
-        remedy=lambda _: "Give the client more workers, or the set fewer requests a second",
+        says=lambda view, _: of_each(view.deviating_in("late"), "late"),
+        words=_late_words,
+        remedy=lambda _: "Let the client send at the times of the file, with more workers if it lags behind",
         scope=4,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from wlgen.faults import Fault, Parameters, Run, Says, SeenRow, View
+from wlgen.faults import Asked, Aspect, Fault, Parameters, Run, Says, SeenRow, View
 from wlgen.faults._words import PREPARE, ranks_in_words, short_ranks
 
 
@@ -42,13 +42,13 @@ def _failed_around(view: View, parameters: Parameters) -> Says:
     """Say that the failures next to the restart are its own: those between the rows around it."""
     order = view.in_order(view.rows)
     at = next((n for n, row in enumerate(order) if row.id == parameters["before"]), len(order))
-    found: dict[int, frozenset[str]] = {}
+    found: dict[int, frozenset[Aspect]] = {}
     for step in (-1, 1):
         n = at - 1 if step < 0 else at
         while 0 <= n < len(order) and "failed" in order[n].deviates:
             found[order[n].number] = frozenset({"failed"})
             n += step
-    return found  # type: ignore[return-value]
+    return found
 
 
 def _losses(view: View) -> Iterator[Parameters]:
@@ -85,25 +85,28 @@ def _within(scope: Parameters, row: SeenRow) -> bool:
 
 
 def _keeping_nothing(run: Run, parameters: Parameters) -> Run:
+    """Empty the ranks' caches at the place, and keep nothing from there on.
+
+    Of a group alone the pages of other groups stay. Before its place in the run the group finds its own; from
+    there on its requests find nothing, as if each had another text.
+    """
     place = _place(run, parameters["from"]) if "from" in parameters else 0
     ranks, group = parameters.get("ranks"), parameters.get("group")
     asked = tuple(
-        replace(a, keeps=False)
+        _losing(a, whole_text=group is None or "from" not in parameters)
         if n >= place and (ranks is None or a.rank in ranks) and (group is None or a.group == group)
         else a
         for n, a in enumerate(run.asked)
     )
-    if group is not None:  # pages of the other groups stay; those of the group were evicted or never kept
-        asked = (
-            tuple(
-                replace(a, keeps=False) if a.group == group and n < place else a for n, a in enumerate(asked)
-            )
-            if not place
-            else asked
-        )
+    if group is not None:
         return replace(run, asked=asked)
     flushes = {(place, rank) for rank in ranks} if ranks is not None else {(place, None)}
     return replace(run, asked=asked, flushes=run.flushes | flushes)
+
+
+def _losing(asked: Asked, *, whole_text: bool) -> Asked:
+    chain = asked.chain if whole_text else ((("lost", asked.id), asked.prompt_len),)
+    return replace(asked, keeps=False, chain=chain)
 
 
 def _lost(parameters: Parameters) -> str:

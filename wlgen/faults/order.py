@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from wlgen.faults import Asked, Fault, Parameters, Run, View
+from wlgen.faults import Fault, Parameters, Run, View
 
 FLIGHTS = (2, 4, 8, 16, 32, 64)
 
@@ -15,16 +15,9 @@ def _by_starts(view: View) -> Iterator[Parameters]:
         yield {}
 
 
-def _ordered(run: Run, _: Parameters) -> Run:
-    before = [asked for asked in run.asked if asked.row is None]
-    rows = [asked for asked in run.asked if asked.row is not None]
-    if any(asked.start is None for asked in rows):
-        return run
-    return replace(run, asked=(*before, *sorted(rows, key=_start)))
-
-
-def _start(asked: Asked) -> float:
-    return asked.start or 0.0
+def _as_it_was(run: Run, _: Parameters) -> Run:
+    """Return the run itself: it has its rows in the order of their starts, and as they overlapped."""
+    return run
 
 
 def _at_once(view: View) -> Iterator[Parameters]:
@@ -35,10 +28,8 @@ def _at_once(view: View) -> Iterator[Parameters]:
     yield from ({"in_flight": count} for count in FLIGHTS)
 
 
-def _overlapping(run: Run, parameters: Parameters) -> Run:
-    if "in_flight" in parameters:
-        return replace(run, in_flight=parameters["in_flight"])
-    return replace(_ordered(run, {}), overlapping=run.overlapping)
+def _together(run: Run, parameters: Parameters) -> Run:
+    return replace(run, in_flight=parameters.get("in_flight", run.in_flight))
 
 
 _ORDERLY = "Send each rank's rows in their order and pinned"
@@ -47,7 +38,7 @@ FAULTS = (
     Fault(
         name="other_order",
         propose=_by_starts,
-        act=_ordered,
+        act=_as_it_was,
         words=lambda _: "the rows reached the server in another order than the set's",
         remedy=lambda _: f"{_ORDERLY}; switch the client's shuffling off",
         scope=5,
@@ -56,7 +47,7 @@ FAULTS = (
         name="in_flight",
         takes=("in_flight",),
         propose=_at_once,
-        act=_overlapping,
+        act=_together,
         words=lambda p: (
             f"{p['in_flight']} requests of a rank ran at once"
             if "in_flight" in p

@@ -6,26 +6,22 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from wlgen.faults import Aspect, Fault, Parameters, Run, Says, View
+from wlgen.faults import Fault, Parameters, Run, Says, View, of_each
 from wlgen.faults._words import FRAMINGS, OTHER_FRAMING
 
 STEPS = 8  # lengths that are tried within one quantum
-FOLLOWS: frozenset[Aspect] = frozenset({"prompt", "cached"})  # what another prompt does to a row
 
 
 def _framings(view: View) -> Iterator[Parameters]:
-    off = Counter((row.prompt or 0) - row.prompt_len for row in view.rows if "prompt" in row.deviates)
+    off = Counter((row.prompt or 0) - row.prompt_len for row in view.deviating_in("prompt"))
     yield from ({"tokens": tokens} for tokens, _ in off.most_common(4))
 
 
 def _says_framing(view: View, parameters: Parameters) -> Says:
     """Say of each row with the wrong framing that its prompt is off, and that its hits follow from that."""
-    hit = [
-        row
-        for row in view.rows
-        if row.prompt is not None and row.prompt - row.prompt_len == parameters["tokens"]
-    ]
-    return {row.number: FOLLOWS for row in hit}
+    off = view.deviating_in("prompt")
+    hit = (row for row in off if (row.prompt or 0) - row.prompt_len == parameters["tokens"])
+    return of_each(hit, "prompt", "cached")
 
 
 def _preambles(view: View) -> Iterator[Parameters]:
@@ -75,16 +71,6 @@ def _preamble_words(parameters: Parameters) -> str:
     return f"all prompts begin with the same {parameters['tokens']} tokens, which the set does not have"
 
 
-def _edited(view: View) -> Iterator[Parameters]:
-    if any("text" in row.deviates for row in view.rows):
-        yield {}
-
-
-def _says_edited(view: View, _: Parameters) -> Says:
-    found: frozenset[Aspect] = frozenset({"text", "prompt", "cached"})
-    return {row.number: found for row in view.rows if "text" in row.deviates}
-
-
 FAULTS = (
     Fault(
         name="framing",
@@ -111,8 +97,8 @@ FAULTS = (
     ),
     Fault(
         name="edited_text",
-        propose=_edited,
-        says=_says_edited,
+        propose=lambda view: [{}] if view.deviating_in("text") else [],
+        says=lambda view, _: of_each(view.deviating_in("text"), "text", "prompt", "cached"),
         words=lambda _: "the client changed the text before it sent it",
         remedy=lambda _: "Send the text as it is exported: no template, no trimming, no rewriting",
         scope=4,

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import accumulate
 
 from wlgen.cache.rule import CacheRule
-from wlgen.faults import Asked, Fault, Figure, Parameters, Run, Says, View
+from wlgen.faults import Asked, Fault, Figure, Parameters, Run, Says, View, of_each
 
 PIN = "Pin each row to its rank: body routed_dp_rank (SGLang), header X-data-parallel-rank (vLLM)"
 PIN_PAIR = "; behind a prefill/decode router also disagg_prefill_dp_rank, or `wlgen route`"
@@ -23,7 +23,7 @@ def _turns(view: View) -> Iterator[Parameters]:
 
 
 def _unpinned(view: View) -> Iterator[Parameters]:
-    if any("rank" in row.deviates for row in view.rows):  # the answers say which rank it was
+    if view.deviating_in("rank"):  # the answers say which rank it was
         yield {"by": "answers"}
         return
     yield from _turns(view)
@@ -90,7 +90,7 @@ def _several_caches(run: Run, parameters: Parameters) -> Run:
 
 
 def _says_moved(view: View, _: Parameters) -> Says:
-    return {row.number: frozenset({"rank"}) for row in view.rows if "rank" in row.deviates}
+    return of_each(view.deviating_in("rank"), "rank")
 
 
 def _says_moved_there(view: View, parameters: Parameters) -> Says:
@@ -100,18 +100,15 @@ def _says_moved_there(view: View, parameters: Parameters) -> Says:
 
 
 def _absent_ranks(view: View) -> Iterator[Parameters]:
-    failed = {row.rank for row in view.rows if "failed" in row.deviates}
+    failed = {row.rank for row in view.deviating_in("failed")}
     fine = {row.rank for row in view.rows if row.success and row.results}
     if failed and fine and min(failed) > max(fine):
         yield {"ranks": min(failed)}
 
 
 def _says_failed(view: View, parameters: Parameters) -> Says:
-    return {
-        row.number: frozenset({"failed"})
-        for row in view.rows
-        if row.rank >= parameters["ranks"] and "failed" in row.deviates
-    }
+    failed = view.deviating_in("failed")
+    return of_each((row for row in failed if row.rank >= parameters["ranks"]), "failed")
 
 
 FAULTS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from wlgen.faults import Aspect, Fault, Parameters, Run, Says, View
+from wlgen.faults import Fault, Parameters, Run, Says, View, of_each
 
 _PREFILL = "Take the figure from the prefill side: its counters (`wlgen counters`) or its request files"
 
@@ -30,7 +30,7 @@ def _is_doubled(run: Run, _: Parameters) -> Run:
 
 
 def _absent(view: View) -> Iterator[Parameters]:
-    missing = [row for row in view.rows if "absent" in row.deviates]
+    missing = view.deviating_in("absent")
     if not missing:
         return
     if all(row.planned == 0 for row in missing) and any(row.cached for row in view.rows):
@@ -40,11 +40,8 @@ def _absent(view: View) -> Iterator[Parameters]:
 
 
 def _says_absent(view: View, parameters: Parameters) -> Says:
-    absent: frozenset[Aspect] = frozenset({"absent"})
-    zeros = parameters["which"] == "zeros"
-    return {
-        row.number: absent for row in view.rows if "absent" in row.deviates and not (zeros and row.planned)
-    }
+    zeros, missing = parameters["which"] == "zeros", view.deviating_in("absent")
+    return of_each((row for row in missing if not (zeros and row.planned)), "absent")
 
 
 def _absent_words(parameters: Parameters) -> str:
