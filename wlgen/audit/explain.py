@@ -12,6 +12,7 @@ so it explains 40 of 40. "The requests were not pinned" predicts 0 for rows that
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -139,9 +140,12 @@ def explain(view: View, *, row_id: str | None = None) -> Explained:
         if not told:
             one = _one_row(view, row_id, sorted(tried, key=lambda each: each.key))
         left -= best.marks
-        for number in {number for number, _ in best.marks}:
+        explained: dict[int, set[Aspect]] = defaultdict(set)
+        for number, aspect in best.marks:
+            explained[number].add(aspect)
+        for number, aspects in explained.items():
             told[number] = view.rows[number]
-            rows[number] = _without(rows[number], {a for n, a in best.marks if n == number})
+            rows[number] = _without(rows[number], aspects)
         run = best.run
     unexplained = tuple(view.rows[number].id for number in sorted({number for number, _ in left}))
     assumed = view.assumed if everything else ()
