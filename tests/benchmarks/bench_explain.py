@@ -49,13 +49,14 @@ def figure(fault: str, n: int, row: Promised) -> int:
 
 
 def row(split: str, n: int, prompt: int) -> Promised:
+    """Return a row; a seed is the prefix of the formal rows and a token of its own."""
     shared = prompt * 13 // 16
     return Promised(
         id=f"{split}-r{n % RANKS:02d}-{n // RANKS:06d}",
         split=BY_NAME[split],
         dp_rank=n % RANKS,
         group="all",
-        prompt_len=prompt,
+        prompt_len=shared + 1 if split == "seed" else prompt,
         shared_len=shared,
         cached_len=0 if split == "seed" else shared // 128 * 128,
         output_len=1,
@@ -71,7 +72,7 @@ def measured(name: str, rows: int, prompt: int) -> None:
         at = n / 100
         result = Result(place="", id=each.id, prompt_tokens=prompt, output_tokens=1, start=at, end=at + 0.005)
         audited.append(RowSeen(row=each, results=[result], cached=cached))
-    before = [row("seed", n, prompt * 13 // 16 + 1) for n in range(RANKS)]
+    before = [row("seed", n, prompt) for n in range(RANKS)]
     held, start = _peak(), time.perf_counter()
     scene: Any = Scene(rule=RULE, audited=audited, before=before, ranks=tuple(range(RANKS)))
     found = explain(scene.view())
