@@ -184,7 +184,7 @@ def test_a_cache_that_is_too_small_is_a_range_of_tokens():
     """Rows of a second group come seldom: those between push its prefix out where there is no room."""
     asked = {"ranks": 1, "each": 40, "groups": 2, "group_of": lambda n: int(n in (8, 10, 30, 32))}
     planned = scene(lambda _: CACHED, **asked).view().run
-    acted = figures(replace(planned, capacity=6144))
+    acted = dict(figures(replace(planned, capacity=6144)))
     found = scene(lambda of: next(iter(acted[number(of)])), **asked)
     (cause,) = explain(found.view()).causes
     assert cause.cause == "capacity"

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from wlgen.cache.rule import Ids, Match, PrefixCache
 from wlgen.engines import new_cache
-from wlgen.faults import Asked, Run
+from wlgen.faults import Asked, Figure, Run
 
 FIRST = 1 << 21  # above every id of a vocabulary
 INNER, END, OUTPUT = (
@@ -26,17 +26,21 @@ INNER, END, OUTPUT = (
 _ANSWER = np.array([END], dtype=np.uint32)
 
 
-def replay(run: Run, ranks: Collection[int] | None = None) -> Iterator[tuple[Asked, int]]:
+def replay(
+    run: Run, ranks: Collection[int] | None = None, *, first: Container[int | None] = ()
+) -> Iterator[tuple[Asked, int]]:
     """Yield each request of some ranks with the cached tokens that the server finds, rank by rank.
 
-    ranks: None for all. A rank's requests come in the order in which they were served.
+    ranks: None for all. first: rows whose ranks come first, those with the most of them before the others. A
+    rank's requests come in the order in which they were served.
     """
     by_rank: dict[int, list[tuple[int, Asked]]] = defaultdict(list)
     for place, asked in enumerate(run.asked):
         if ranks is None or asked.rank in ranks:
             by_rank[asked.rank].append((place, asked))
     starts: dict[object, int] = {}
-    for rank, requests in by_rank.items():
+    order = sorted(by_rank, key=lambda rank: -sum(asked.row in first for _, asked in by_rank[rank]))
+    for rank, requests in ((rank, by_rank[rank]) for rank in order):
         yield from _OneRank(run, rank, starts).replay(requests)
 
 
@@ -115,15 +119,28 @@ class _OneRank:
         return ids
 
 
-def figures(run: Run, ranks: Collection[int] | None = None) -> dict[int, frozenset[int | None]]:
-    """Return by row number the figures that the client may have been told, of the rows of some ranks.
+def figures(
+    run: Run, ranks: Collection[int] | None = None, *, first: Container[int | None] = ()
+) -> Iterator[tuple[int, frozenset[Figure]]]:
+    """Yield (row number, what the client may have been told) of the rows of some ranks, as in `replay`.
 
     Where requests of a rank overlapped, a row found what the others had computed by then, or did not yet.
     """
-    runs = [run, replace(run, overlapping=False)] if run.overlapping else [run]
-    found: dict[int, frozenset[int | None]] = {}
-    for asked, cached in (pair for each in runs for pair in replay(each, ranks)):
+    if run.overlapping:
+        one_by_one = dict(figures(replace(run, overlapping=False), ranks))
+        for number, told in _told(run, ranks, first):
+            yield number, told | one_by_one[number]
+    else:
+        yield from _told(run, ranks, first)
+
+
+def _told(
+    run: Run, ranks: Collection[int] | None, first: Container[int | None]
+) -> Iterator[tuple[int, frozenset[Figure]]]:
+    alone: dict[int, frozenset[Figure]] = {}  # one object for each figure: a run has few of them
+    for asked, cached in replay(run, ranks, first=first):
         if asked.row is not None:
-            told = run.reported(asked, cached) if run.reported else frozenset({cached})
-            found[asked.row] = found.get(asked.row, frozenset()) | told
-    return found
+            if run.reported is not None:
+                yield asked.row, run.reported(asked, cached)
+            else:
+                yield asked.row, alone.setdefault(cached, frozenset({cached}))

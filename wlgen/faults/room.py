@@ -30,7 +30,7 @@ def _capacities(view: View) -> Iterator[Parameters]:
 
     def missed(capacity: int) -> int:
         try:
-            found = figures(replace(view.run, capacity=capacity), {rank})
+            found = dict(figures(replace(view.run, capacity=capacity), {rank}))
         except WlgenError:
             return len(rows) + 1
         # The rank may have served requests whose row says nothing of its cache: their figure was garbled.
