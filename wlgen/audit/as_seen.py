@@ -166,5 +166,5 @@ def _seen(number: int, seen: RowSeen) -> SeenRow:
         served_by=result.dp_rank if result else None,
         text_changed=bool(result and result.text_sha256 and result.text_sha256 != row.text_sha256),
         late=seen.late,
-        files=tuple(each.place.rpartition(":")[0] for each in seen.results),
+        files=tuple(each.place.rpartition(":")[0] for each in seen.results) if len(seen.results) > 1 else (),
     )

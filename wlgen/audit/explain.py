@@ -12,11 +12,14 @@ so it explains 40 of 40. "The requests were not pinned" predicts 0 for rows that
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from wlgen.errors import WlgenError
 from wlgen.faults import Aspect, Fault, Figure, Parameters, Run, SeenRow, View
@@ -28,7 +31,10 @@ MOST_PROPOSALS = 200
 OF_ONE_FAULT = 40
 TRIAL = 1 << 20  # tokens of the run's first requests, which are tried before everything is replayed
 ENOUGH = 32  # deviating rows of a trial, of which a cause explains at least one
-_Mark: TypeAlias = tuple[int, Aspect]  # a row's number, and a respect in which it deviates
+_ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
+_CACHED, _ABSENT = _ASPECTS.index("cached"), _ASPECTS.index("absent")
+_Marks: TypeAlias = NDArray[np.bool_]
+"""Shape (rows, aspects): whether a row deviates in a respect. A byte each, since a set of pairs took 100."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,20 +99,20 @@ class Explained:
     row: OneRow | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Tried:
     """A proposal that contradicts nothing. asked_of: what it predicts of the row that somebody asks about."""
 
     fault: Fault
     parameters: Parameters
-    marks: frozenset[_Mark]
+    marks: _Marks
     asked_of: frozenset[Figure]
     vague: int
 
     @property
     def key(self) -> tuple[int, int, int]:
         """Most rows first, then the fewest parameters, then the smallest part of a run."""
-        return (-len(self.marks), self.count, self.fault.scope)
+        return (-int(np.count_nonzero(self.marks)), self.count, self.fault.scope)
 
     @property
     def count(self) -> int:
@@ -123,33 +129,43 @@ def explain(view: View, *, row_id: str | None = None) -> Explained:
 
     row_id: a row of which every proposal that no row contradicts says what it predicts.
     """
-    left = frozenset((row.number, aspect) for row in view.deviating for aspect in row.deviates)
+    left = _marks(view.rows)
     everything, run, rows = left, view.run, list(view.rows)
     told: dict[int, SeenRow] = {}  # rows that a cause explains, as they were seen
     causes: list[Diagnosis] = []
     row = next((each for each in view.rows if each.id == row_id), None)
     one = _one_row(row, ())
-    while left and len(causes) < MOST_CAUSES:
+    while left.any() and len(causes) < MOST_CAUSES:
         now = replace(view, run=run, rows=rows)
-        tried = list(_Trial(now, left, told, row).tried())
+        tried = sorted(_Trial(now, left, told, row).tried(), key=lambda each: each.key)
         if not tried:
             break
-        best = min(tried, key=lambda each: each.key)
-        rivals = list(_rivals(best, tried))
-        causes.append(_diagnosis(best, rivals, everything, view))
-        if not told:
-            one = _one_row(row, sorted(tried, key=lambda each: each.key))
-        left -= best.marks
-        explained: dict[int, set[Aspect]] = defaultdict(set)
-        for number, aspect in best.marks:
-            explained[number].add(aspect)
-        for number, aspects in explained.items():
+        best = tried[0]
+        if not causes:
+            one = _one_row(row, tried)
+        causes.append(_diagnosis(best, tuple(_rivals(best, tried)), everything, view))
+        left = left & ~best.marks
+        if not left.any():
+            break
+        for number in np.flatnonzero(best.marks.any(axis=1)).tolist():
             told[number] = view.rows[number]
-            rows[number] = _without(rows[number], aspects)
+            rows[number] = _without(rows[number], _of_row(best.marks, number))
         run = best.fault.act(run, best.parameters) if best.fault.act is not None else run
-    unexplained = tuple(view.rows[number].id for number in sorted({number for number, _ in left}))
-    assumed = view.assumed if everything else ()
+    unexplained = tuple(view.rows[number].id for number in np.flatnonzero(left.any(axis=1)).tolist())
+    assumed = view.assumed if everything.any() else ()
     return Explained(causes=tuple(causes), unexplained=unexplained, assumed=assumed, row=one)
+
+
+def _marks(rows: Sequence[SeenRow]) -> _Marks:
+    marks = np.zeros((len(rows), len(_ASPECTS)), dtype=np.bool_)
+    for row in rows:
+        for aspect in row.deviates:
+            marks[row.number, _ASPECTS.index(aspect)] = True
+    return marks
+
+
+def _of_row(marks: _Marks, number: int) -> set[Aspect]:
+    return {aspect for aspect, marked in zip(_ASPECTS, marks[number], strict=True) if marked}
 
 
 def _one_row(row: SeenRow | None, tried: Sequence[_Tried]) -> OneRow | None:
@@ -160,7 +176,7 @@ def _one_row(row: SeenRow | None, tried: Sequence[_Tried]) -> OneRow | None:
             cause=each.fault.name,
             words=each.words,
             figures=tuple(sorted(each.asked_of, key=lambda figure: -1 if figure is None else figure)),
-            explains=any(number == row.number for number, _ in each.marks),
+            explains=bool(each.marks[row.number].any()),
         )
         for each in tried
     ]
@@ -180,10 +196,10 @@ def _rivals(best: _Tried, tried: Sequence[_Tried]) -> Iterator[_Tried]:
     row of 0. Which it was only another observation can tell.
     """
     names = {best.fault.name}
-    for each in sorted(tried, key=lambda each: each.key):
+    for each in tried:
         equal = each.key == best.key and each is not best  # such as a quantum of 256, or of 512
         other = each.count <= best.count + 1 and each.fault.name not in names
-        if each.marks == best.marks and (equal or other):
+        if (equal or other) and np.array_equal(each.marks, best.marks):
             names.add(each.fault.name)
             yield each
 
@@ -196,15 +212,13 @@ class _Trial:
     found 0, a flush explains 16, and whatever misses one of them need not be replayed to the end.
     """
 
-    def __init__(
-        self, view: View, left: Collection[_Mark], told: Mapping[int, SeenRow], row: SeenRow | None
-    ) -> None:
+    def __init__(self, view: View, left: _Marks, told: Mapping[int, SeenRow], row: SeenRow | None) -> None:
         self._view = view
         self._left = left
         self._told = told
         self._row = row
         self._most = 0  # marks of the best proposal so far
-        self._cached: dict[int, _Mark] = {mark[0]: mark for mark in left if mark[1] in ("cached", "absent")}
+        self._off = Counter(view.rows[number].rank for number in np.flatnonzero(left[:, _CACHED]).tolist())
 
     def tried(self) -> Iterator[_Tried]:
         """Yield the proposals that explain something and that no row contradicts."""
@@ -218,16 +232,18 @@ class _Trial:
                 found = self._try(fault, parameters)
             except WlgenError:  # such as a capacity in which a prompt alone has no room
                 continue
-            if found is not None and found.marks:
-                self._most = max(self._most, len(found.marks))
+            if found is not None and found.marks.any():
+                self._most = max(self._most, int(np.count_nonzero(found.marks)))
                 yield found
 
     def _try(self, fault: Fault, parameters: Parameters) -> _Tried | None:
         """Return a proposal with the rows that it explains, None where a row contradicts it."""
-        marks: set[_Mark] = set()
+        marks = np.zeros_like(self._left)
         if fault.says is not None:
-            said = fault.says(self._view, parameters)
-            marks = {mark for mark in self._left if mark[1] in said.get(mark[0], ())}
+            for number, aspects in fault.says(self._view, parameters).items():
+                for aspect in aspects:
+                    marks[number, _ASPECTS.index(aspect)] = True
+            marks &= self._left
         asked_of, vague = frozenset[Figure](), 0
         if fault.act is not None:
             touched = fault.touches(self._view, parameters)
@@ -237,32 +253,32 @@ class _Trial:
             if replayed is None:
                 return None
             asked_of, vague = replayed
-        return _Tried(
-            fault=fault, parameters=parameters, marks=frozenset(marks), asked_of=asked_of, vague=vague
-        )
+        return _Tried(fault=fault, parameters=parameters, marks=marks, asked_of=asked_of, vague=vague)
 
     def _replayed(
-        self, run: Run, touched: Collection[int] | None, marks: set[_Mark]
+        self, run: Run, touched: Collection[int] | None, marks: _Marks
     ) -> tuple[frozenset[Figure], int] | None:
         """Add what a run explains to marks; return what it predicts of the row, and how many rows vaguely.
 
         None where a row contradicts it, or where it cannot explain as many rows as the best one.
         """
         asked_of, vague, missed = frozenset[Figure](), 0, 0
-        for number, told in figures(run, touched, first=self._cached):
-            row, mark = self._view.rows[number], self._cached.get(number)
+        most_missed = np.count_nonzero(self._left) - self._most
+        for number, told in figures(run, touched, first=self._off):
+            row = self._view.rows[number]
             if self._contradicts(row, told):
                 return None
             if self._row is not None and number == self._row.number:
                 asked_of = told
-            if mark is None:
+            aspect = _ABSENT if row.cached is None else _CACHED
+            if not self._left[number, aspect]:
                 continue
             if row.cached in told:
-                marks.add(mark)
+                marks[number, aspect] = True
                 vague += run.reported is not None and any(map(row.as_planned, told))
-            elif mark not in marks:
+            elif not marks[number, aspect]:
                 missed += 1
-                if self._row is None and len(self._left) - missed < self._most:
+                if self._row is None and missed > most_missed:
                     return None
         return asked_of, vague
 
@@ -319,16 +335,13 @@ def _without(row: SeenRow, aspects: set[Aspect]) -> SeenRow:
     return replace(row, **changes)
 
 
-def _diagnosis(
-    best: _Tried, rivals: Sequence[_Tried], everything: Collection[_Mark], view: View
-) -> Diagnosis:
-    aspects = {aspect for _, aspect in best.marks}
-    alike = {number for number, aspect in everything if aspect in aspects}
+def _diagnosis(best: _Tried, rivals: Sequence[_Tried], everything: _Marks, view: View) -> Diagnosis:
+    alike = everything[:, best.marks.any(axis=0)].any(axis=1)
     return Diagnosis(
         cause=best.fault.name,
         parameters=dict(best.parameters),
-        rows=len({number for number, _ in best.marks}),
-        of=len(alike),
+        rows=int(np.count_nonzero(best.marks.any(axis=1))),
+        of=int(np.count_nonzero(alike)),
         explains=best.words,
         remedy=f"{best.fault.remedy(view)}.",
         rivals=tuple(_rival(rival, best) for rival in rivals),

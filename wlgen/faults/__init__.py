@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, TypeAlias
 
 from wlgen.cache.rule import CacheRule
@@ -84,7 +84,7 @@ class SeenRow:
     planned: cached tokens; also_planned: those of a turn whose server reused its own answers. most_planned:
     the most of a row that is bounded from above, which may find fewer. results: how many results it has.
     served_by: the rank that its answer names. text_changed: the client sent another text. late: seconds off
-    its planned time, early below 0; 0 within the limit. files: where its results stand.
+    its planned time, early below 0; 0 within the limit. files: where its results stand, if it has several.
     deviates: in which respects the row differs from its plan.
     """
 
@@ -111,7 +111,7 @@ class SeenRow:
 
     def __post_init__(self) -> None:
         """Say once in which respects the row deviates: each proposal asks it of each row."""
-        object.__setattr__(self, "deviates", frozenset(self._deviates()))
+        object.__setattr__(self, "deviates", _alike(tuple(self._deviates())))
 
     def as_planned(self, cached: Figure) -> bool:
         """Return whether a figure of cached tokens is as planned."""
@@ -140,6 +140,12 @@ class SeenRow:
                 "cached": self.cached is not None and not self.as_planned(self.cached),
             }
         yield from (aspect for aspect, holds in signs.items() if holds)
+
+
+@cache
+def _alike(aspects: tuple[Aspect, ...]) -> frozenset[Aspect]:
+    """Return the same set for all rows that deviate alike: a run of 100,000 has few of them."""
+    return frozenset(aspects)
 
 
 @dataclass(frozen=True, kw_only=True)

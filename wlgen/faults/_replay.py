@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -27,19 +27,19 @@ _ANSWER = np.array([END], dtype=np.uint32)
 
 
 def replay(
-    run: Run, ranks: Collection[int] | None = None, *, first: Container[int | None] = ()
+    run: Run, ranks: Collection[int] | None = None, *, first: Mapping[int, int] | None = None
 ) -> Iterator[tuple[Asked, int]]:
     """Yield each request of some ranks with the cached tokens that the server finds, rank by rank.
 
-    ranks: None for all. first: rows whose ranks come first, those with the most of them before the others. A
-    rank's requests come in the order in which they were served.
+    ranks: None for all. first: a weight of some ranks, the heaviest of which come first. A rank's requests
+    come in the order in which they were served.
     """
     by_rank: dict[int, list[tuple[int, Asked]]] = defaultdict(list)
     for place, asked in enumerate(run.asked):
         if ranks is None or asked.rank in ranks:
             by_rank[asked.rank].append((place, asked))
     starts: dict[object, int] = {}
-    order = sorted(by_rank, key=lambda rank: -sum(asked.row in first for _, asked in by_rank[rank]))
+    order = sorted(by_rank, key=lambda rank: -(first or {}).get(rank, 0))
     for rank, requests in ((rank, by_rank[rank]) for rank in order):
         yield from _OneRank(run, rank, starts).replay(requests)
 
@@ -120,7 +120,7 @@ class _OneRank:
 
 
 def figures(
-    run: Run, ranks: Collection[int] | None = None, *, first: Container[int | None] = ()
+    run: Run, ranks: Collection[int] | None = None, *, first: Mapping[int, int] | None = None
 ) -> Iterator[tuple[int, frozenset[Figure]]]:
     """Yield (row number, what the client may have been told) of the rows of some ranks, as in `replay`.
 
@@ -135,7 +135,7 @@ def figures(
 
 
 def _told(
-    run: Run, ranks: Collection[int] | None, first: Container[int | None]
+    run: Run, ranks: Collection[int] | None, first: Mapping[int, int] | None
 ) -> Iterator[tuple[int, frozenset[Figure]]]:
     alone: dict[int, frozenset[Figure]] = {}  # one object for each figure: a run has few of them
     for asked, cached in replay(run, ranks, first=first):
