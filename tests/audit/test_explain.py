@@ -126,7 +126,7 @@ def test_exactly_twice_the_plan_is_a_sum():
 def test_a_quantum_that_several_sizes_explain_names_them_all():
     """1664 shared tokens floor to 1536 in multiples of 256 and of 512 alike."""
     (cause,) = explain(scene(lambda _: 1536).view()).causes
-    told = [cause.explains, *cause.rivals]
+    told = [each.explains for each in (cause, *cause.rivals)]
     assert any("multiples of 256" in each for each in told)
     assert any("multiples of 512" in each for each in told)
     assert any("speculative" in each for each in told)
@@ -154,7 +154,9 @@ def test_a_flush_and_a_restart_are_rivals_and_what_would_tell_is_said():
     found = scene(lambda of: 0 if number(of) == 5 else CACHED)
     (cause,) = explain(found.view()).causes
     assert cause.cause == "flushed"
-    assert any("[restarted]" in rival and "process_start_time_seconds" in rival for rival in cause.rivals)
+    assert any(
+        "[restarted] (what tells: process_start_time_seconds" in rival.evidence for rival in cause.rivals
+    )
 
 
 def test_a_failure_beside_the_first_miss_is_a_restart():

@@ -28,5 +28,4 @@ def test_rows_on_other_ranks_and_small_caches_are_told(kind, rule):
             view = world.scene(results, twice).view()
             if view.deviating:
                 causes = explain(view).causes
-                named = " ".join(f"[{each.cause}] {' '.join(each.rivals)}" for each in causes)
-                assert f"[{fault}]" in named
+                assert fault in {named.cause for each in causes for named in (each, *each.rivals)}

@@ -52,7 +52,7 @@ def worlds(rule: dict[str, Any]) -> Iterator[tuple[str, World]]:
 
 def named(results: Any) -> tuple[set[str], set[str]]:
     """Return the causes that are named, and those that are named as rivals."""
-    rivals = {rival.rpartition("[")[2].partition("]")[0] for each in results.causes for rival in each.rivals}
+    rivals = {rival.cause for each in results.causes for rival in each.rivals}
     return {each.cause for each in results.causes}, rivals
 
 

@@ -11,11 +11,21 @@ from functools import cache
 
 from wlgen.audit.as_seen import Chains, RowSeen, Scene
 from wlgen.audit.class_promises import of_aggregates, of_classes
-from wlgen.audit.explain import Explained, explain
+from wlgen.audit.explain import explain
 from wlgen.audit.findings import Promised, findings_of
 from wlgen.audit.given import Given, RequestFiles, as_results, read_requests
 from wlgen.audit.join import Joined, Rows, join
-from wlgen.audit.model import Audit, CachedRatio, Observed, RowOutcome, Summary, mean, ratios_of, timed_split
+from wlgen.audit.model import (
+    Audit,
+    CachedRatio,
+    Explained,
+    Observed,
+    RowOutcome,
+    Summary,
+    mean,
+    ratios_of,
+    timed_split,
+)
 from wlgen.audit.run_figures import Setting, Timeline, figures
 from wlgen.audit.second_run import second_runs
 from wlgen.audit.sending import lateness, overlap

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from wlgen.audit.model import Diagnosis, Explained, OneRow, Prediction, Rival
 from wlgen.errors import WlgenError
 from wlgen.faults import Aspect, Fault, Figure, Parameters, Run, SeenRow, View
 from wlgen.faults._names import every_fault
@@ -35,68 +36,6 @@ _ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
 _CACHED, _ABSENT = _ASPECTS.index("cached"), _ASPECTS.index("absent")
 _Marks: TypeAlias = NDArray[np.bool_]
 """Shape (rows, aspects): whether a row deviates in a respect. A byte each, since a set of pairs took 100."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """A cause and how much it explains.
-
-    cause: the name of a fault. parameters: what it acted on. rows: how many rows it explains, of all rows
-    that deviate in the same respects. explains: what happened, in words. rivals: other causes that explain
-    the same rows as well, each with the observation that would tell it apart.
-    """
-
-    cause: str
-    parameters: Mapping[str, Any]
-    rows: int
-    of: int
-    explains: str
-    remedy: str
-    rivals: tuple[str, ...] = ()
-
-    @property
-    def evidence(self) -> str:
-        """What happened and how much of the run it explains, in a sentence without its end."""
-        rivals = f"; or else {'; or '.join(self.rivals)}" if self.rivals else ""
-        return f"{self.explains}: explains {self.rows} of {self.of} rows{rivals}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """What a proposal that no row contradicts predicts of one row.
-
-    figures: the cached tokens that it may be told, None among them for none; empty where the proposal does
-    not touch the row's rank. explains: whether it explains the row.
-    """
-
-    cause: str
-    words: str
-    figures: tuple[Figure, ...]
-    explains: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneRow:
-    """One row that somebody asks about: its plan, what was seen of it, and what each proposal predicts."""
-
-    id: str
-    planned: int
-    cached: Figure
-    deviates: tuple[str, ...]
-    predictions: tuple[Prediction, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
-    """What became of the rows that deviate. unexplained: ids of rows without a cause.
-
-    assumed: what nobody observed and the replay took as planned. row: the row that somebody asks about.
-    """
-
-    causes: tuple[Diagnosis, ...] = ()
-    unexplained: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()
-    row: OneRow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -348,7 +287,10 @@ def _diagnosis(best: _Tried, rivals: Sequence[_Tried], everything: _Marks, view:
     )
 
 
-def _rival(rival: _Tried, best: _Tried) -> str:
-    apart = rival.fault.apart or best.fault.apart
-    tells = f" (what tells: {apart})" if apart else ""
-    return f"{rival.words} [{rival.fault.name}]{tells}"
+def _rival(rival: _Tried, best: _Tried) -> Rival:
+    return Rival(
+        cause=rival.fault.name,
+        parameters=dict(rival.parameters),
+        explains=rival.words,
+        apart=rival.fault.apart or best.fault.apart,
+    )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from wlgen.audit.ceiling import Ceiling
-from wlgen.audit.explain import Diagnosis, Explained
 from wlgen.audit.findings import Promised
 from wlgen.audit.run_figures import Figures, Timeline
 from wlgen.audit.sending import Lateness, Overlap
 from wlgen.audit.server_figures import Acceptance, Sums
 from wlgen.audit.witnessed import State
 from wlgen.errors import Problem
+from wlgen.faults import Figure
 from wlgen.readers import Result
 from wlgen.workload.bounds import Bound
 from wlgen.workload.manifest import Promises
@@ -35,6 +35,84 @@ class CachedRatio(NamedTuple):
     def value(self) -> float:
         """Return cached / prompt."""
         return self.cached / self.prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """Another cause that explains the same rows as well. apart: what would tell which of them it was."""
+
+    cause: str
+    parameters: Mapping[str, Any]
+    explains: str
+    apart: str
+
+    @property
+    def evidence(self) -> str:
+        """What happened instead, and what would tell, in a sentence without its end."""
+        tells = f" (what tells: {self.apart})" if self.apart else ""
+        return f"{self.explains} [{self.cause}]{tells}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """A cause and how much it explains.
+
+    cause: the name of a fault. parameters: what it acted on. rows: how many rows it explains, of all rows
+    that deviate in the same respects. explains: what happened, in words.
+    """
+
+    cause: str
+    parameters: Mapping[str, Any]
+    rows: int
+    of: int
+    explains: str
+    remedy: str
+    rivals: tuple[Rival, ...] = ()
+
+    @property
+    def evidence(self) -> str:
+        """What happened and how much of the run it explains, in a sentence without its end."""
+        rivals = "; or ".join(rival.evidence for rival in self.rivals)
+        or_else = f"; or else {rivals}" if rivals else ""
+        return f"{self.explains}: explains {self.rows} of {self.of} rows{or_else}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What a proposal that no row contradicts predicts of one row.
+
+    figures: the cached tokens that it may be told, None among them for none; empty where the proposal does
+    not touch the row's rank. explains: whether it explains the row.
+    """
+
+    cause: str
+    words: str
+    figures: tuple[Figure, ...]
+    explains: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneRow:
+    """One row that somebody asks about: its plan, what was seen of it, and what each proposal predicts."""
+
+    id: str
+    planned: int
+    cached: Figure
+    deviates: tuple[str, ...]
+    predictions: tuple[Prediction, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """What became of the rows that deviate. unexplained: ids of rows without a cause.
+
+    assumed: what nobody observed and the replay took as planned. row: the row that somebody asks about.
+    """
+
+    causes: tuple[Diagnosis, ...] = ()
+    unexplained: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    row: OneRow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_type_hints
 
 from wlgen.audit.ceiling import Condition, Shortfall
-from wlgen.audit.explain import Diagnosis
-from wlgen.audit.model import Audit, Verdict
+from wlgen.audit.model import Audit, Diagnosis, Verdict
 from wlgen.audit.run_figures import Figures
 from wlgen.audit.sending import Delays
 from wlgen.commands._answer import shape_of

@@ -8,9 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wlgen.audit.explain import OneRow
 from wlgen.audit.findings import MEANING
-from wlgen.audit.model import Audit
+from wlgen.audit.model import Audit, OneRow
 from wlgen.audit.run_figures import Figures
 from wlgen.report.words import (
     CLASS_NAMES,

@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from wlgen.audit.as_seen import RowSeen, Scene
-from wlgen.audit.explain import Diagnosis, explain
+from wlgen.audit.explain import explain
 from wlgen.audit.findings import Promised
+from wlgen.audit.model import Diagnosis
 from wlgen.cache.rule import CacheRule
 from wlgen.faults._words import PREPARE
 

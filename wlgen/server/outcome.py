@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from wlgen.audit.explain import Diagnosis
+from wlgen.audit.model import Diagnosis
 from wlgen.workload.rows import Finding
 from wlgen.workload.splits import BEFORE, Split
 
