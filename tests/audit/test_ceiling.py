@@ -169,7 +169,7 @@ def test_a_server_that_does_not_say_when_it_started_proves_nothing():
     before = scrape(replace(BASE, started=None), prepared=replace(PREPARED, flushed=(FLUSHED,)))
     moved = after().servers[0]
     found = audited(blind(), before, scrape(replace(moved, started=None)))
-    assert "exports no process_start_time_seconds" in found.ceiling.failed[0].seen
+    assert "exports nothing that tells a restart" in found.ceiling.failed[0].seen
     assert found.verdict == "NOT PROVED"
 
 
@@ -231,6 +231,40 @@ def test_a_request_file_gives_each_row_beside_a_client_or_alone():
         assert found.states == {"server": 8}
         assert found.tiers == {"device": 8 * CACHED}
     assert with_requests(blind(), served(cached_tokens=CACHED - 128)).findings[0].promise == "cached_bound"
+
+
+NOON = 1796126400.0  # 2026-12-01 12:00:00 UTC
+SCRAPED = {
+    "before": replace(BEFORE, time="2026-12-01T12:00:00+00:00"),
+    "later": replace(after(), time="2026-12-01T12:10:00+00:00"),
+}
+
+
+def test_results_of_another_time_than_the_scrapes_are_not_proved_by_them():
+    """The client's times count from 1970: of the run between the scrapes, and of one 20 minutes earlier."""
+    assert audited(blind(start=NOON + 60, end=NOON + 70), **SCRAPED).verdict == "KEPT"
+    assert audited(blind(start=60.0, end=70.0), **SCRAPED).verdict == "KEPT"  # a clock of the client's own
+    other = audited(blind(start=NOON - 1200, end=NOON - 1190), **SCRAPED)
+    assert (other.verdict, other.states) == ("NOT PROVED", {"unobserved": 8})
+    assert failed(other) == ["the rows were sent between the two scrapes"]
+    assert "2026-12-01 11:40:00 to 11:40:10 UTC" in other.ceiling.failed[0].seen
+
+
+@pytest.mark.parametrize("tells", ["scrapes", "results"])
+def test_a_record_of_another_run_does_not_count(tells):
+    """A server appends both runs to one file: in the first each row found its plan, in this one none did."""
+    timed = blind(start=NOON + 60, end=NOON + 70)
+    results = blind() if tells == "scrapes" else timed
+    earlier, now = served(received=NOON - 1200), served(received=NOON + 65, cached_tokens=0)
+    scrapes = {"before": SCRAPED["before"], "after": SCRAPED["later"]} if tells == "scrapes" else {}
+    alone = with_requests(results, earlier, **scrapes)
+    assert "8 records of the request files do not count: they are of 2026-12-01 11:40:00" in alone.notes[-1]
+    assert with_requests(timed, earlier).verdict == "NOT PROVED"
+    both = with_requests(results, [*earlier, *now], **scrapes)
+    assert both.verdict == "NOT KEPT"
+    assert not [f for f in both.findings if f.promise == "sent_once"]
+    primed = [replace(each, received=NOON - 30) for each in served(ROWS[:4])]
+    assert with_requests(results, [*primed, *served(received=NOON + 65)], **scrapes).verdict == "KEPT"
 
 
 def test_request_files_without_row_ids_give_sums_only():

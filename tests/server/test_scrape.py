@@ -31,7 +31,8 @@ sglang:prefill_effective_tokens_total{dp_rank="1",mode="device_hit"} 896.0
 sglang:prefill_effective_tokens_total{dp_rank="1",mode="host_hit"} 128.0
 sglang:num_running_reqs{dp_rank="0"} 0.0
 sglang:token_usage NaN
-process_start_time_seconds 1764547200.5
+sglang:startup_time_seconds{phase="load_weight"} 0.04140395700233057
+sglang:startup_time_seconds{phase="tokenizer_e2e"} 52.28871300400351
 """
 VLLM = """\
 vllm:prompt_tokens_total{engine="0",model_name="m"} 1000.0
@@ -83,7 +84,7 @@ def pages(served):
 def test_sglang_counts_requests_of_the_whole_server_and_work_by_rank_and_tier():
     found = counts_of(SGLANG, url="u", role="prefill")
     assert found.engine == "sglang"
-    assert found.started == 1764547200.5
+    assert found.started == 52.28871300400351  # 0.5.23 has no process_start_time_seconds
     assert found.total["requests"] == 3
     assert (found.total["cached_tokens"], found.total["cached_device"], found.total["cached_host"]) == (
         1024,
@@ -107,6 +108,7 @@ def test_vllm_counts_by_rank_and_counts_proposed_drafts():
         90,
     )
     assert found.started is None
+    assert counts_of(f"{VLLM}process_start_time_seconds 1764547200.5\n", url="u").started == 1764547200.5
 
 
 def test_sglang_without_metrics_names_the_flag_and_a_router_asks_for_the_servers(tmp_path):

@@ -13,7 +13,7 @@ from wlgen.audit.as_seen import Chains, RowSeen, Scene
 from wlgen.audit.class_promises import of_aggregates, of_classes
 from wlgen.audit.explain import explain
 from wlgen.audit.findings import Promised, findings_of
-from wlgen.audit.given import Given, RequestFiles, as_results, read_requests
+from wlgen.audit.given import Given, RequestFiles, as_results, read_requests, span_of
 from wlgen.audit.join import Joined, Rows, join
 from wlgen.audit.model import (
     Audit,
@@ -148,10 +148,11 @@ def _hear(
     """Return what the results and the servers say of the rows; WlgenError where files hold several runs."""
     bound_of = cache(manifest.bound_of)
     known = Rows(Promised.of(row, bound_of(row.request_class)) for row in rows)
-    served = read_requests(known, given)
     joined = join(known, files, splits, rounds)
     if again := second_runs(joined.parts):
         raise WlgenError(*again, *joined.problems)
+    sent = span_of(result for _, result in joined.pairs)
+    served = read_requests(known, given, sent)
 
     def asked(row: Promised) -> bool:
         return row.split in splits and row.split.within(row.round, rounds)

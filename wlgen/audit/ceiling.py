@@ -71,6 +71,7 @@ class SentRows:
 
     rows: the rows that have a result. spoilt: why they are not "each row once, successful, in one attempt".
     quantum: the rule's hit quantum. prompts: by row id, the prompt tokens that the server counted.
+    at_other_time: in words, that the results' own times lie outside of the scrapes; "" if they do not.
     """
 
     rows: Sequence[Promised]
@@ -78,6 +79,7 @@ class SentRows:
     set_sha256: str = ""
     quantum: int = 1
     prompts: Mapping[str, int] = field(default_factory=dict)
+    at_other_time: str = ""
 
 
 def prove(sent: SentRows, before: Scrape, after: Scrape) -> Ceiling:
@@ -142,6 +144,11 @@ def _of_these_rows(sent: SentRows, moved: Moved) -> Iterator[Condition]:
         holds=not moved.changed,
         seen=moved.changed or f"{role} of both",
     )
+    yield Condition(
+        name="the rows were sent between the two scrapes",
+        holds=not sent.at_other_time,
+        seen=sent.at_other_time or "no time of the results says otherwise",
+    )
     again = [*_restarts(moved), *(f"{name} went down" for name in moved.fell)]
     yield Condition(
         name="no server restarted",
@@ -156,8 +163,8 @@ def _of_these_rows(sent: SentRows, moved: Moved) -> Iterator[Condition]:
 
 
 def _restarts(moved: Moved) -> list[str]:
-    """Return the servers that restarted, and those that may have, since they give no start time."""
-    unknown = (f"{url} exports no process_start_time_seconds" for url in moved.unknown)
+    """Return the servers that restarted, and those that may have, as nothing tells one start from another."""
+    unknown = (f"{url} exports nothing that tells a restart" for url in moved.unknown)
     return [*(f"{url} restarted" for url in moved.restarted), *unknown]
 
 

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from wlgen.audit.ceiling import Ceiling, SentRows, prove
 from wlgen.audit.findings import Promised
-from wlgen.audit.given import Given, RequestFiles
+from wlgen.audit.given import Given, RequestFiles, Span, span_of
 from wlgen.audit.join import Joined
 from wlgen.cache.rule import CacheRule
 from wlgen.readers import Result
@@ -99,6 +99,12 @@ def judge(
         judged.ceiling = _ceiling_of(given, pairs, spoilt=spoilt, rule=rule, set_sha256=manifest.spec_sha256)
         if judged.ceiling is None or judged.ceiling.comparable:
             break
+    if served.elsewhen:
+        span = Span(min(served.elsewhen), max(served.elsewhen))
+        judged.notes.append(
+            f"{len(served.elsewhen)} records of the request files do not count: they are of {span}, "
+            "and the run was at another time"
+        )
     _hear_counters(judged, lots, given, manifest.name, refused)
     return judged
 
@@ -191,8 +197,16 @@ def _ceiling_of(
         set_sha256=set_sha256,
         quantum=rule.hit_quantum,
         prompts={row.id: r.prompt_tokens for row, r in pairs if r.prompt_tokens is not None},
+        at_other_time=_at_other_time(given.span, span_of(result for _, result in pairs)),
     )
     return prove(sent, given.before, given.after)
+
+
+def _at_other_time(scraped: Span | None, sent: Span | None) -> str:
+    """Return in words that the results were not sent between the scrapes, "" if nothing says so."""
+    if scraped is None or sent is None or (scraped.holds(sent.first) and scraped.holds(sent.last)):
+        return ""
+    return f"they were sent {sent}, and the scrapes are of {scraped}"
 
 
 def _spoilt_by(pairs: Sequence[tuple[Promised, Result]], asked: Sequence[Promised]) -> list[str]:

@@ -18,7 +18,8 @@ class Counters:
     divided: a counter's name -> (label, the label's value -> what such samples count); "" stands for every
     other value. needed: a count -> what to do if the page lacks it. zero: counts that are 0 if the page
     lacks them, since a counter with labels appears with its first event. sums: a count that an older server
-    lacks -> the counts that it is the sum of.
+    lacks -> the counts that it is the sum of. start: a number that a process sets once, when it starts, and
+    that tells a restart: seconds since 1970, or how long the start took.
     """
 
     prefix: str
@@ -29,6 +30,7 @@ class Counters:
     needed: Mapping[str, str]
     zero: tuple[str, ...]
     sums: Mapping[str, tuple[str, ...]]
+    start: str = "process_start_time_seconds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,8 +71,8 @@ class Pages:
 
     async def metrics(self, _: Request) -> Response:
         """Return the counters under the engine's names."""
-        counts = self._life.dialect.metrics(self._settings, self._life.ranks)
-        return PlainTextResponse(metrics_text(NOTICE, self._life.started, counts))
+        counts = self._life.dialect.metrics(self._settings, self._life.ranks, self._life.started)
+        return PlainTextResponse(metrics_text(NOTICE, counts))
 
     def facts(self, path: str) -> Endpoint:
         """Return one of the engine's own pages of facts."""

@@ -111,8 +111,8 @@ class _Side:
         return JSONResponse(plain | told | self.described())
 
     async def _metrics(self, _: Request) -> Response:
-        counts = self._life.dialect.metrics(self._life.settings, self._life.ranks)
-        page = metrics_text(NOTICE, self._life.started, counts).replace(
+        counts = self._life.dialect.metrics(self._life.settings, self._life.ranks, self._life.started)
+        page = metrics_text(NOTICE, counts).replace(
             "{model_name=", f'{{engine_type="{self.side}",model_name='
         )
         return PlainTextResponse(page)

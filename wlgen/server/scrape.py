@@ -122,10 +122,10 @@ def counts_of(page: str, *, url: str, role: Role = "plain") -> ServerCounts:
     names = engine.counters
     total: dict[str, int] = defaultdict(int)
     ranks: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    started = None
+    starts: list[float] = []
     for name, labels, value in _samples(page):
-        if name == "process_start_time_seconds":
-            started = value
+        if name == names.start:
+            starts.append(value)
             continue
         rank = labels.get(names.rank_label, "")
         for count in _counted(names, name, labels):
@@ -142,7 +142,7 @@ def counts_of(page: str, *, url: str, role: Role = "plain") -> ServerCounts:
         url=url,
         role=role,
         engine=engine.name,
-        started=started,
+        started=max(starts, default=None),  # of SGLang's phases the longest is the whole start
         total=dict(total),
         ranks={rank: dict(counts) for rank, counts in sorted(ranks.items())},
         missing=tuple(words for count, words in names.needed.items() if count not in total),

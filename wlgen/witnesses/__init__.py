@@ -47,8 +47,10 @@ class ServerCounts:
     """The counters of one server at one moment.
 
     total: of the whole server. ranks: of each data-parallel rank, if its labels tell ranks apart. Keys are
-    COUNTS and GAUGES; a key that is absent is unknown, which is not 0. started: when the process began, in
-    seconds since 1970, None if it does not say. missing: what it does not count, and the flag that makes it.
+    COUNTS and GAUGES; a key that is absent is unknown, which is not 0. started: a number that tells this
+    start of the process from every other one (vLLM: when it began, in seconds since 1970; SGLang: how many
+    seconds the start took, 52.28871300400351), None if the server does not say. missing: what it does not
+    count, and the flag that makes it.
     """
 
     url: str
@@ -94,6 +96,7 @@ class ServedRequest:
 
     id: the request's id, a row's id where the client sent it. text_sha256, prompt_sha256: of the text that
     the server was sent, of the ids (little-endian uint32); both absent where prompts are left out.
+    received: when the server received it, in seconds since 1970 on the server's clock.
     tiers: cached tokens by where they lay. verify_steps: of speculative decoding. accept_rate: accepted
     drafts / draft slots.
     """
@@ -104,6 +107,7 @@ class ServedRequest:
     prompt_sha256: str | None = None
     success: bool = True
     error: str = ""
+    received: float | None = None
     dp_rank: int | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None

@@ -62,13 +62,14 @@ def _request(record: Mapping[str, Any], place: str) -> ServedRequest:
         prompt_sha256=prompt,
         success=kind != "abort",
         error=str(reason.get("message", "aborted")) if kind == "abort" else "",
+        received=_number(record.get("request_received_ts")),
         dp_rank=_count(record, "dp_rank"),
         prompt_tokens=_count(record, "prompt_tokens"),
         cached_tokens=_count(record, "cached_tokens"),
         output_tokens=_count(record, "completion_tokens"),
         tiers=_tiers(*(details.get(tier) for tier in TIERS)) if details else None,
         verify_steps=_count(record, "spec_verify_ct"),
-        accept_rate=_ratio(record.get("spec_accept_rate")),
+        accept_rate=_number(record.get("spec_accept_rate")),
         finish_reason=kind,
     )
 
@@ -94,5 +95,5 @@ def _count(record: Mapping[str, Any], key: str) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-def _ratio(value: object) -> float | None:
+def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

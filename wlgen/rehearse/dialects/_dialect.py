@@ -49,7 +49,8 @@ class Dialect:
     pages: makes the pages of facts, path -> content, from the settings and the ranks.
     flush_page: the path to POST to. flush_waits: whether it takes `timeout=SECONDS` and answers 400 while
     busy; if not, it answers {"success": false}.
-    metrics: the lines of /metrics: (name, type, [(labels, value)]).
+    metrics: the lines of /metrics: (name, type, [(labels, value)]), given when the server started, in seconds
+    since 1970.
     metrics_by_flag: whether the server has /metrics only with --enable-metrics.
     """
 
@@ -74,5 +75,7 @@ class Dialect:
     pages: Callable[[Settings, Sequence[Rank]], dict[str, Any]]
     flush_page: str
     flush_waits: bool
-    metrics: Callable[[Settings, Sequence[Rank]], list[tuple[str, str, list[tuple[dict[str, str], float]]]]]
+    metrics: Callable[
+        [Settings, Sequence[Rank], float], list[tuple[str, str, list[tuple[dict[str, str], float]]]]
+    ]
     metrics_by_flag: bool

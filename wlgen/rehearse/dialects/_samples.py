@@ -18,16 +18,12 @@ def by_rank(
     return [({**labels, rank_label: str(rank.index)}, float(of(rank))) for rank in ranks]
 
 
-def metrics_text(notice: str, started: float, metrics: Iterable[Metric]) -> str:
-    """Return the page. As on the engines, counters count from the start and include priming.
-
-    started: when the server started, in seconds since 1970; both engines export it under this name.
-    """
-    lines = [f"# {notice}", "# TYPE process_start_time_seconds gauge"]
-    lines.append(f"process_start_time_seconds {started}")
+def metrics_text(notice: str, metrics: Iterable[Metric]) -> str:
+    """Return the page. As on the engines, counters count from the start and include priming."""
+    lines = [f"# {notice}"]
     for name, kind, samples in metrics:
         lines.append(f"# TYPE {name} {kind}")
         for labels, value in samples:
             shown = ",".join(f'{key}="{word}"' for key, word in labels.items())
-            lines.append(f"{name}{{{shown}}} {value}")
+            lines.append(f"{name}{{{shown}}} {value}" if shown else f"{name} {value}")
     return "\n".join(lines) + "\n"

@@ -65,7 +65,7 @@ def _pages(settings: Settings, ranks: Sequence[Rank]) -> dict[str, Any]:
     }
 
 
-def _metrics(settings: Settings, ranks: Sequence[Rank]) -> list[Metric]:
+def _metrics(settings: Settings, ranks: Sequence[Rank], started: float) -> list[Metric]:
     """Return the counters: of finished requests without a rank, of admitted work by rank."""
     whole = {"model_name": settings.model}
     total = {
@@ -81,6 +81,10 @@ def _metrics(settings: Settings, ranks: Sequence[Rank]) -> list[Metric]:
     cached = sum(r.cached_tokens for r in ranks)
     device = [(whole | {"cache_source": "device"}, float(cached))] if cached else []
     found.append(("sglang:cached_tokens_total", "counter", device))
+    # How long the start took: it has no process_start_time_seconds. Here the seconds of the minute stand for
+    # it, since each start must have another number.
+    took = [(whole | {"phase": "tokenizer_e2e"}, started % 60)]
+    found.append(("sglang:startup_time_seconds", "gauge", took))
     label = {"model_name": settings.model}
     modes: tuple[tuple[str, Callable[[Rank], int]], ...] = (
         ("input", lambda r: r.computed),

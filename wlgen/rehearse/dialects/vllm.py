@@ -19,7 +19,7 @@ def _rank_of(_fields: Mapping[str, Any], headers: Mapping[str, str], _kind: Kind
         return None
 
 
-def _metrics(settings: Settings, ranks: Sequence[Rank]) -> list[Metric]:
+def _metrics(settings: Settings, ranks: Sequence[Rank], started: float) -> list[Metric]:
     counters: dict[str, Callable[[Rank], float]] = {
         "prompt_tokens_total": lambda r: r.prompt_tokens,
         "prompt_tokens_cached_total": lambda r: r.cached_tokens,
@@ -37,6 +37,7 @@ def _metrics(settings: Settings, ranks: Sequence[Rank]) -> list[Metric]:
     found += [(f"vllm:{k}", "counter", by_rank(ranks, label, "engine", of)) for k, of in counters.items()]
     found += [(f"vllm:{k}", "gauge", by_rank(ranks, label, "engine", of)) for k, of in gauges.items()]
     facts = {"block_size": str(settings.rule.page_size), "enable_prefix_caching": "True"}
+    found.append(("process_start_time_seconds", "gauge", [({}, started)]))
     found.append(("vllm:cache_config_info", "gauge", [(facts, 1.0)]))
     return found
 
