@@ -213,3 +213,42 @@ def test_rows_that_nothing_primes_for_are_held_against_the_order_they_were_sent_
         cold.append(replace(seen, row=planned, results=[result]))
     (cause,) = explain(replace(found, audited=cold, before=[]).view()).causes
     assert (cause.cause, cause.rows) == ("other_order", 4)
+
+
+def seen_as(found: Scene, changes: Callable[[int], dict[str, Any]], **of_the_run: Any) -> Scene:
+    """Return a run whose n-th row has a result with these changes."""
+    audited = [
+        replace(seen, results=[replace(result, **changes(n)) for result in seen.results])
+        for n, seen in enumerate(found.audited)
+    ]
+    return replace(found, audited=audited, **of_the_run)
+
+
+def test_rows_whose_texts_and_lengths_are_another_sets_are_named_so_beside_an_edited_text():
+    found = seen_as(
+        scene(lambda _: 0), lambda n: {"text_sha256": f"other {n}", "prompt_tokens": PROMPT + 200 * n - 900}
+    )
+    (cause,) = explain(found.view()).causes
+    assert (cause.rows, cause.of) == (40, 40)
+    assert {"edited_text", "other_set"} == {cause.cause, *(rival.cause for rival in cause.rivals)}
+
+
+def test_rows_whose_lengths_alone_are_another_sets_are_named_so():
+    found = seen_as(scene(lambda _: 0), lambda n: {"text_sha256": None, "prompt_tokens": 300 + 7 * n})
+    (cause,) = explain(found.view()).causes
+    assert (cause.cause, cause.parameters, cause.rows) == ("other_set", {"results": 40}, 40)
+
+
+def test_a_framing_that_differs_by_row_is_not_another_set():
+    found = seen_as(scene(lambda _: CACHED), lambda n: {"prompt_tokens": PROMPT + 4 + n % 2})
+    assert [each.cause for each in explain(found.view()).causes] == ["framing", "framing"]
+
+
+def test_rows_without_a_result_beside_results_of_no_row_are_another_sets():
+    found = scene(lambda _: CACHED)
+    gone = [replace(seen, results=[]) if n % 4 == 1 else seen for n, seen in enumerate(found.audited)]
+    (cause,) = explain(replace(found, audited=gone, foreign=10).view()).causes
+    assert (cause.cause, cause.parameters, cause.rows) == ("other_set", {"results": 10}, 10)
+    assert [rival.cause for rival in cause.rivals] == ["run_cut"]
+    (cause,) = explain(replace(found, audited=gone).view()).causes
+    assert (cause.cause, cause.rivals) == ("run_cut", ())

@@ -186,6 +186,33 @@ def test_a_rank_that_ended_before_another_began_leaves_no_window_to_quote():
     assert "rank 0 had ended 0.014 s before rank 1 began" in found.windows[0].missing
     assert any("0.014 s" in line for line in sending(found))
     assert found.findings == ()
+    (cause,) = found.diagnosis
+    assert (cause.cause, cause.rows, cause.of) == ("ranks_apart", 20, 20)
+    assert cause.explains == "the ranks did not run together: rank 0 had ended 0.014 s before rank 1 began"
+
+
+def test_ranks_that_ran_together_for_the_smaller_part_are_told_with_its_seconds():
+    (cause,) = audited(*apart(6.0)).diagnosis
+    assert cause.explains == "the ranks ran together in 3.500 s of 15.500 s only"
+    assert audited(*apart(3.1)).diagnosis == ()
+
+
+def test_a_client_that_sends_one_request_at_a_time_did_not_start_a_rank_too_late():
+    content = [replace(each, timestamp_ms=None) for each in arriving()]
+    by_rank = sorted(content, key=lambda each: each.dp_rank)
+    found = audited(content, [result for result in good(by_rank) if result.success])
+    assert found.overlap
+    assert found.overlap.seconds < 0
+    assert found.diagnosis == ()
+
+
+def test_a_rank_that_began_late_is_the_cause_of_its_late_rows():
+    """Rank 1 was planned beside rank 0 and began after it had ended: each of its rows is late for that."""
+    content = arriving(gap_ms=250)
+    found = audited(content, sent(content, lambda n, each: n // 2 * 0.5 + 9.514 * each.dp_rank))
+    (cause,) = found.diagnosis
+    assert (cause.cause, cause.rows) == ("ranks_apart", 20)
+    assert len(found.findings) == 10
 
 
 @pytest.mark.parametrize(("second", "quoted"), [(0.0, True), (2.0, True), (3.1, True), (3.3, False)])

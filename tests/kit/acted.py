@@ -17,6 +17,7 @@ from kit.shaped import plan_of
 
 from wlgen.audit.as_seen import RowSeen, Scene
 from wlgen.audit.findings import Promised
+from wlgen.audit.sending import overlap
 from wlgen.cache.rule import CacheRule, RuleNumbers
 from wlgen.engines import cache_rule, new_cache
 from wlgen.plan.chains import chain
@@ -151,6 +152,7 @@ class World:
             audited=audited,
             before=[self._promised(row) for row in self.before],
             chains=lambda: {name: chain(self.plan, row) for name, row in rows.items()},
+            together=overlap((row, result) for row, result in zip(promised, results, strict=True) if result),
             ranks=tuple(range(self.plan.spec.dp_ranks)),
         )
 
@@ -202,6 +204,9 @@ class Acting:
         """Return a clean run of which each figure is told as `of` says."""
         clean = self.world.serve(self.world.sent(), flight=self.flight)
         return self.world.results({n: of(clean[n], r) for n, r in enumerate(self.rows)}, flight=self.flight)
+
+    def rows_of(self, rank: int) -> list[int]:
+        return [n for n, row in enumerate(self.rows) if row.dp_rank == rank]
 
     def seeding(self) -> Acted:
         def without(lacking: Callable[[Any], bool]) -> list[Sent]:
@@ -328,6 +333,15 @@ class Acting:
         )
         for name, each, changes in parts:
             yield name, [replace(r, **changes) if n % each == 1 else r for n, r in good], ()
+        if self.ranks > 1:  # the clients of the ranks run one after another, four requests of each at a time
+            place = {r: n for rank in range(self.ranks) for n, r in enumerate(self.rows_of(rank))}
+            late = [
+                replace(r, start=rank * 1e3 + place[n] // 4, end=rank * 1e3 + place[n] // 4 + 0.9)
+                for (n, r), rank in ((each, self.rows[each[0]].dp_rank) for each in good)
+            ]
+            yield "ranks_apart", late, ()
+        other = {"text_sha256": "other", "cached_tokens": 0}
+        yield "other_set", [replace(r, prompt_tokens=900 + 13 * n, **other) for n, r in good], ()
         yield "run_cut", [r if n < self.half else None for n, r in good], ()
         yield "doubled_rows", [r for _, r in good], tuple(range(self.half, len(self.rows)))
 

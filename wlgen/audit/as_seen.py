@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from wlgen.audit.findings import Promised
 from wlgen.audit.join import Rows
+from wlgen.audit.sending import Overlap
 from wlgen.cache.rule import CacheRule
 from wlgen.faults import Asked, Chain, Run, SeenRow, View
 from wlgen.readers import Result
@@ -37,7 +38,7 @@ class Scene:
 
     before: rows of the set that were sent before the audited ones: seeds, and checks that are not audited.
     chains: of each row, where the plan tells; without it a row is its group's prefix and a part of its own.
-    answered, blind: as in View.
+    together: when all ranks ran. answered, foreign, blind: as in View.
     """
 
     rule: CacheRule
@@ -46,17 +47,19 @@ class Scene:
     chains: Chains | None = None
     ranks: tuple[int, ...] = ()
     answered: frozenset[int] = frozenset()
+    together: Overlap | None = None
+    foreign: int = 0
     blind: tuple[str, ...] = ()
 
     def deviates(self) -> bool:
         """Return whether any row deviates; one row at a time, so that a kept run of 100,000 costs no view."""
-        return any(_seen(number, seen).deviates for number, seen in enumerate(self.audited))
+        return any(self._seen(number).deviates for number in range(len(self.audited)))
 
     def view(self) -> View:
         """Return the view of the run; the results' order where each has a start, else the set's."""
         results = [seen.results[0] for seen in self.audited if seen.results]
         ordered = bool(results) and all(result.start is not None for result in results)
-        rows = [_seen(number, seen) for number, seen in enumerate(self.audited)]
+        rows = [self._seen(number) for number in range(len(self.audited))]
         chains = self.chains() if self.chains is not None and any(row.deviates for row in rows) else {}
         number = {seen.row.id: n for n, seen in enumerate(self.audited)}
         planned = [number[row.id] for row in _as_sent([seen.row for seen in self.audited])]
@@ -70,8 +73,43 @@ class Scene:
             ranks=ranks,
             reordered=_by_rank(planned, rows) != _by_rank(sent, rows),
             answered=self.answered,
+            apart=self._apart.parameters if self._apart else None,
+            foreign=self.foreign,
             blind=self.blind,
             assumed=tuple(_assumed(results, ordered=ordered)),
+        )
+
+    @property
+    def _apart(self) -> Overlap | None:
+        return self.together if self.together and self.together.apart else None
+
+    def _seen(self, number: int) -> SeenRow:
+        seen = self.audited[number]
+        row = seen.row
+        result = seen.results[0] if seen.results else None
+        return SeenRow(
+            number=number,
+            id=row.id,
+            group=row.group,
+            rank=row.dp_rank,
+            planned=row.cached_len,
+            also_planned=row.cached_len_recorded,
+            most_planned=row.cached_len if row.bound.max_tokens is not None else None,
+            prompt_len=row.prompt_len,
+            output_len=row.output_len,
+            results=len(seen.results),
+            success=result.success if result else True,
+            error=result.error if result else "",
+            cached=seen.cached if result and result.success else None,
+            prompt=result.prompt_tokens if result else None,
+            output=result.output_tokens if result else None,
+            served_by=result.dp_rank if result else None,
+            text_changed=bool(result and result.text_sha256 and result.text_sha256 != row.text_sha256),
+            late=seen.late,
+            apart=bool(self._apart and result and self._apart.outside(result)),
+            files=tuple(each.place.rpartition(":")[0] for each in seen.results)
+            if len(seen.results) > 1
+            else (),
         )
 
 
@@ -142,29 +180,3 @@ def _asked(row: Promised, seen: tuple[int, RowSeen] | None, chains: Mapping[str,
 
 def _own_chain(row: Promised) -> Chain:
     return ((("prefix", row.group), row.shared_len), (row.id, row.prompt_len - row.shared_len))
-
-
-def _seen(number: int, seen: RowSeen) -> SeenRow:
-    row = seen.row
-    result = seen.results[0] if seen.results else None
-    return SeenRow(
-        number=number,
-        id=row.id,
-        group=row.group,
-        rank=row.dp_rank,
-        planned=row.cached_len,
-        also_planned=row.cached_len_recorded,
-        most_planned=row.cached_len if row.bound.max_tokens is not None else None,
-        prompt_len=row.prompt_len,
-        output_len=row.output_len,
-        results=len(seen.results),
-        success=result.success if result else True,
-        error=result.error if result else "",
-        cached=seen.cached if result and result.success else None,
-        prompt=result.prompt_tokens if result else None,
-        output=result.output_tokens if result else None,
-        served_by=result.dp_rank if result else None,
-        text_changed=bool(result and result.text_sha256 and result.text_sha256 != row.text_sha256),
-        late=seen.late,
-        files=tuple(each.place.rpartition(":")[0] for each in seen.results) if len(seen.results) > 1 else (),
-    )

@@ -28,7 +28,7 @@ from wlgen.audit.model import (
 )
 from wlgen.audit.run_figures import Setting, Timeline, figures
 from wlgen.audit.second_run import second_runs
-from wlgen.audit.sending import lateness, overlap
+from wlgen.audit.sending import Overlap, lateness, overlap
 from wlgen.audit.server_figures import Sums, acceptance, sums_of, tiers_of
 from wlgen.audit.witnessed import Judged, judge
 from wlgen.errors import Problem, WlgenError, error
@@ -92,7 +92,7 @@ def audit(
             *heard.judged.findings,
             *heard.joined.foreign,
         ),
-        explained=_explained(heard, manifest, off, chains=chains, blind=blind, row_id=row_id),
+        explained=_explained(heard, manifest, off, together, chains=chains, blind=blind, row_id=row_id),
         by_split=tuple(_summaries(outcomes, "split")),
         by_rank=tuple(_summaries(outcomes, "rank")),
         by_group=tuple(_summaries(outcomes, "group")),
@@ -211,6 +211,7 @@ def _explained(
     heard: _Heard,
     manifest: Manifest,
     late: Mapping[str, float],
+    together: Overlap | None,
     *,
     chains: Chains | None,
     blind: Sequence[str],
@@ -234,6 +235,8 @@ def _explained(
         ],
         chains=chains,
         ranks=tuple(manifest.ranks),
+        together=together,
+        foreign=len(heard.joined.foreign) + heard.joined.of_others,
         blind=tuple(blind),
     )
     if row_id is None and not scene.deviates():

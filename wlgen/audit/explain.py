@@ -267,6 +267,7 @@ def _without(row: SeenRow, aspects: set[Aspect]) -> SeenRow:
         "doubled": 1,
         "text": False,
         "late": 0.0,
+        "apart": False,
         "rank": None,
     }
     names = {"doubled": "results", "text": "text_changed", "rank": "served_by"}

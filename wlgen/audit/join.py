@@ -62,12 +62,14 @@ class Rows:
 class Joined:
     """What joining found: results with their rows in the order read, foreign results, unreadable places.
 
-    parts: what each file holds, from which a second run is recognised.
+    of_others: results in files that hold none of the set. parts: what each file holds, from which a second
+    run is recognised.
     """
 
     pairs: list[tuple[Promised, Result]] = field(default_factory=list)
     foreign: list[Finding] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    of_others: int = 0
     parts: list[FilePart] = field(default_factory=list)
 
 
@@ -100,6 +102,7 @@ def join(
         pairs = list(_pairs(rows, results, name, splits, rounds))
         if problem := _of_another_set(name, pairs):
             joined.problems.append(problem)
+            joined.of_others += len(pairs)
             continue
         joined.parts += parts_of(name, pairs)
         for row, result in pairs:

@@ -15,6 +15,7 @@ from itertools import pairwise
 from statistics import median
 
 from wlgen.audit.findings import Promised
+from wlgen.faults import Parameters
 from wlgen.readers import Result
 from wlgen.workload.rows import Finding
 
@@ -134,7 +135,7 @@ class Overlap:
     If rank 0 runs from 0 to 10 s and rank 1 from 10.014 to 20 s, it is 10.014 to 10: they never ran together.
     ranks: how many ran. since, until: on the client's clock. last, first: the ranks that began last and ended
     first. whole: seconds of the run. planned: whether the planned times themselves keep the ranks apart; then
-    every window is quoted.
+    every window is quoted. in_turn: whether no request began before the one before it had ended.
     """
 
     ranks: int
@@ -144,11 +145,32 @@ class Overlap:
     first: int
     whole: float
     planned: bool
+    in_turn: bool
 
     @property
     def seconds(self) -> float:
         """How long all ranks ran together; if negative, how long one had ended before another began."""
         return self.until - self.since
+
+    @property
+    def apart(self) -> bool:
+        """Whether all ranks should have run together and did so in less than half of the run.
+
+        A client that sends one request at a time loads no two ranks at once, in whatever order: that is no
+        fault of how the ranks were started.
+        """
+        return not self.planned and not self.in_turn and self.seconds < TOGETHER * self.whole
+
+    @property
+    def parameters(self) -> Parameters:
+        """The same as the fault ranks_apart takes it."""
+        return {"first": self.first, "last": self.last, "seconds": self.seconds, "of": self.whole}
+
+    def outside(self, result: Result) -> bool:
+        """Return whether a request ran wholly while another rank had not begun or had ended."""
+        if result.start is None or result.end is None:
+            return False
+        return result.end <= self.since or result.start >= self.until
 
     def lacks(self, start: float, end: float) -> str:
         """Return why a window's figures are not quoted; "" if all ranks ran in half of it or more."""
@@ -168,8 +190,10 @@ def overlap(timed: Iterable[tuple[Promised, Result]]) -> Overlap | None:
     """Return when all ranks ran, from successful requests with known times; None for a single rank."""
     spans: dict[int, tuple[float, float]] = {}
     plans: dict[int, tuple[float, float]] = {}
+    times: list[tuple[float, float]] = []
     for row, result in timed:
         if result.success and result.start is not None and result.end is not None:
+            times.append((result.start, result.end))
             _widen(spans, row.dp_rank, result.start, result.end)
             if row.timestamp_ms is not None:
                 _widen(plans, row.dp_rank, row.timestamp_ms, row.timestamp_ms)
@@ -185,6 +209,7 @@ def overlap(timed: Iterable[tuple[Promised, Result]]) -> Overlap | None:
         first=first,
         whole=_whole(spans),
         planned=bool(plans) and _common(plans) < TOGETHER * _whole(plans),
+        in_turn=all(end <= start for (_, end), (start, _) in pairwise(sorted(times))),
     )
 
 

@@ -113,6 +113,7 @@ class RanksTogether:
     """The part of a run in which every rank ran, in seconds on the client's clock; whole: of the run.
 
     last, first: the ranks that began last and ended first. planned: the plan lets the ranks run apart.
+    in_turn: the client sent one request at a time.
     """
 
     ranks: int
@@ -122,6 +123,7 @@ class RanksTogether:
     first: int
     whole: float
     planned: bool
+    in_turn: bool
     seconds: float
 
 

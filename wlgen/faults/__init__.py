@@ -28,7 +28,7 @@ Chain: TypeAlias = tuple[tuple[object, int], ...]
 """A prompt as runs of tokens, (stream, tokens): prompts share what begins with the same runs."""
 
 Aspect: TypeAlias = Literal[
-    "cached", "prompt", "output", "absent", "failed", "missing", "doubled", "text", "late", "rank"
+    "cached", "prompt", "output", "absent", "failed", "missing", "doubled", "text", "late", "apart", "rank"
 ]
 Parameters: TypeAlias = Mapping[str, Any]
 Figure: TypeAlias = int | None  # cached tokens as they are reported; None where nothing is
@@ -84,7 +84,8 @@ class SeenRow:
     planned: cached tokens; also_planned: those of a turn whose server reused its own answers. most_planned:
     the most of a row that is bounded from above, which may find fewer. results: how many results it has.
     served_by: the rank that its answer names. text_changed: the client sent another text. late: seconds off
-    its planned time, early below 0; 0 within the limit. files: where its results stand, if it has several.
+    its planned time, early below 0; 0 within the limit. apart: it ran while another rank did not, and the
+    ranks should have run together. files: where its results stand, if it has several.
     deviates: in which respects the row differs from its plan.
     """
 
@@ -106,6 +107,7 @@ class SeenRow:
     served_by: int | None
     text_changed: bool
     late: float = 0.0
+    apart: bool = False
     files: tuple[str, ...] = ()
     deviates: frozenset[Aspect] = field(init=False)
 
@@ -129,6 +131,7 @@ class SeenRow:
             "doubled": self.results > 1,
             "text": self.text_changed,
             "late": self.late != 0,
+            "apart": self.apart,
             "rank": self.served_by not in (None, self.rank),
             "failed": not self.success,
         }
@@ -153,8 +156,9 @@ class View:
     """What proposals are drawn from: the run as it was planned, and what was seen of its rows.
 
     reordered: whether a rank got its rows in another order than the set's. ranks: DP ranks of the set.
-    answered: ranks whose seeds are known to have been answered. blind: why the client may keep no cached
-    tokens, in words. assumed: what nobody observed, and is taken as planned.
+    answered: ranks whose seeds are known to have been answered. apart: where the ranks did not run together,
+    the parameters of the fault ranks_apart. foreign: how many results are of no row of the set. blind: why
+    the client may keep no cached tokens, in words. assumed: what nobody observed, and is taken as planned.
     """
 
     run: Run
@@ -162,6 +166,8 @@ class View:
     ranks: tuple[int, ...]
     reordered: bool = False
     answered: frozenset[int] = frozenset()
+    apart: Parameters | None = None
+    foreign: int = 0
     blind: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
@@ -208,7 +214,7 @@ Says: TypeAlias = Mapping[int, frozenset[Aspect]]
 """By row number: the respects in which a fault makes a row differ, whatever the figure."""
 
 
-def of_each(rows: Iterable[SeenRow], *aspects: Aspect) -> Says:
+def of_each(rows: Iterable[SeenRow], *aspects: Aspect) -> dict[int, frozenset[Aspect]]:
     """Say the same of each of these rows."""
     return dict.fromkeys((row.number for row in rows), frozenset(aspects))
 

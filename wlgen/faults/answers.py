@@ -100,6 +100,27 @@ def _late_words(parameters: Parameters) -> str:
     return f"requests{_where(parameters)} were sent up to {abs(seconds):.2f} s {side} their planned times"
 
 
+def _late_ranks(view: View) -> set[int]:
+    """Return the ranks of which every row that was sent was off its planned time."""
+    kept = {row.rank for row in view.rows if row.results and "late" not in row.deviates}
+    return {row.rank for row in view.deviating_in("late")} - kept
+
+
+def _says_apart(view: View, _: Parameters) -> Says:
+    """Say of each row that it ran apart, and of a rank that began late that its rows are late for that."""
+    late = _late_ranks(view)
+    apart = view.deviating_in("apart")
+    return of_each(apart, "apart") | of_each((row for row in apart if row.rank in late), "apart", "late")
+
+
+def _apart_words(parameters: Parameters) -> str:
+    seconds = parameters["seconds"]
+    if seconds > 0:
+        return f"the ranks ran together in {seconds:.3f} s of {parameters['of']:.3f} s only"
+    first, last = parameters["first"], parameters["last"]
+    return f"the ranks did not run together: rank {first} had ended {-seconds:.3f} s before rank {last} began"
+
+
 FAULTS = (
     Fault(
         name="refused",
@@ -152,6 +173,17 @@ FAULTS = (
         says=lambda view, _: of_each(view.deviating_in("late"), "late"),
         words=_late_words,
         remedy=lambda _: "Let the client send at the times of the file, with more workers if it lags behind",
+        scope=4,
+    ),
+    Fault(
+        name="ranks_apart",
+        propose=lambda view: [view.apart] if view.apart else [],
+        says=_says_apart,
+        words=_apart_words,
+        remedy=lambda _: (
+            "Send all ranks from one client, or start the clients of all ranks at the same moment: "
+            "until then no throughput of the run counts"
+        ),
         scope=4,
     ),
 )

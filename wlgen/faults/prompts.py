@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from wlgen.faults import Fault, Parameters, Run, Says, View, of_each
+from wlgen.faults import Fault, Parameters, Run, Says, SeenRow, View, of_each
 from wlgen.faults._words import FRAMINGS, OTHER_FRAMING
 
 STEPS = 8  # lengths that are tried within one quantum
+EDITED = 128  # tokens by which an edited text may change its length; another set's rows differ by more
 
 
 def _framings(view: View) -> Iterator[Parameters]:
@@ -71,6 +72,31 @@ def _preamble_words(parameters: Parameters) -> str:
     return f"all prompts begin with the same {parameters['tokens']} tokens, which the set does not have"
 
 
+def _of_another(view: View) -> list[SeenRow]:
+    """Return the rows whose results are another set's: most rows have another text, or far other lengths.
+
+    A client that edits texts changes their lengths by a few tokens, and a framing changes all of them alike.
+    """
+    seen = sum(row.results > 0 for row in view.rows)
+    texts, lengths = view.deviating_in("text"), view.deviating_in("prompt")
+    if len(texts) * 2 > seen:
+        return texts
+    off = {abs((row.prompt or 0) - row.prompt_len) for row in lengths}
+    return lengths if len(lengths) * 2 > seen and len(off) > 1 and max(off) > EDITED else []
+
+
+def _other_sets(view: View) -> Iterator[Parameters]:
+    rows = _of_another(view)
+    if rows or (view.foreign and view.deviating_in("missing")):
+        yield {"results": view.foreign + len(rows)}
+
+
+def _says_other_set(view: View, _: Parameters) -> Says:
+    """Say that rows have another set's results, and that a row without one lost it to results of no row."""
+    missing = view.deviating_in("missing") if view.foreign else []
+    return of_each(_of_another(view), "text", "prompt", "cached", "output") | of_each(missing, "missing")
+
+
 FAULTS = (
     Fault(
         name="framing",
@@ -102,5 +128,15 @@ FAULTS = (
         words=lambda _: "the client changed the text before it sent it",
         remedy=lambda _: "Send the text as it is exported: no template, no trimming, no rewriting",
         scope=4,
+        apart="the first text that the client sent, beside the row of the same id",
+    ),
+    Fault(
+        name="other_set",
+        propose=_other_sets,
+        says=_says_other_set,
+        words=lambda p: f"{p['results']} results are of another set, or of an earlier build of this one",
+        remedy=lambda _: "Give the folder of the set that was sent; or export this set again, and send that",
+        scope=3,
+        apart="the first text that the client sent, beside the row of the same id",
     ),
 )
