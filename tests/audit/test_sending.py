@@ -194,7 +194,15 @@ def test_a_rank_that_ended_before_another_began_leaves_no_window_to_quote():
 def test_ranks_that_ran_together_for_the_smaller_part_are_told_with_its_seconds():
     (cause,) = audited(*apart(6.0)).diagnosis
     assert cause.explains == "the ranks ran together in 3.500 s of 15.500 s only"
-    assert audited(*apart(3.1)).diagnosis == ()
+    assert audited(*apart(3.3)).diagnosis == ()
+
+
+def test_a_rank_of_three_requests_that_took_its_turn_did_not_begin_too_late():
+    """Two requests at a time on 4 ranks: ranks 0 and 1 run from 0 to 25 s, ranks 2 and 3 from 5 to 30 s."""
+    content = [replace(each, timestamp_ms=None) for each in arriving(count=12, ranks=4)]
+    for at_once in (2, 4):
+        found = audited(content, sent(content, lambda n, _, at_once=at_once: n // at_once * 5.0))
+        assert found.diagnosis == ()
 
 
 def test_a_client_that_sends_one_request_at_a_time_did_not_start_a_rank_too_late():

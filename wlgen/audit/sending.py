@@ -8,7 +8,7 @@ server was then never under the load of all of them, whatever the figures of the
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -136,6 +136,7 @@ class Overlap:
     ranks: how many ran. since, until: on the client's clock. last, first: the ranks that began last and ended
     first. whole: seconds of the run. planned: whether the planned times themselves keep the ranks apart; then
     every window is quoted. in_turn: whether no request began before the one before it had ended.
+    fewest: requests of the rank that has the fewest.
     """
 
     ranks: int
@@ -146,6 +147,7 @@ class Overlap:
     whole: float
     planned: bool
     in_turn: bool
+    fewest: int
 
     @property
     def seconds(self) -> float:
@@ -156,10 +158,12 @@ class Overlap:
     def apart(self) -> bool:
         """Whether all ranks should have run together and did so in less than half of the run.
 
-        A client that sends one request at a time loads no two ranks at once, in whatever order: that is no
-        fault of how the ranks were started.
+        A client that sends one request at a time loads no two ranks at once, in whatever order. And where
+        the ranks take turns, the last one begins up to a turn after the first, and the first ends up to a
+        turn before the last: of 3 requests a rank these are two thirds of the run, of 40 a twentieth.
         """
-        return not self.planned and not self.in_turn and self.seconds < TOGETHER * self.whole
+        turns = 2 / self.fewest
+        return not self.planned and not self.in_turn and self.seconds < TOGETHER * (1 - turns) * self.whole
 
     @property
     def parameters(self) -> Parameters:
@@ -191,9 +195,11 @@ def overlap(timed: Iterable[tuple[Promised, Result]]) -> Overlap | None:
     spans: dict[int, tuple[float, float]] = {}
     plans: dict[int, tuple[float, float]] = {}
     times: list[tuple[float, float]] = []
+    counts = Counter[int]()
     for row, result in timed:
         if result.success and result.start is not None and result.end is not None:
             times.append((result.start, result.end))
+            counts[row.dp_rank] += 1
             _widen(spans, row.dp_rank, result.start, result.end)
             if row.timestamp_ms is not None:
                 _widen(plans, row.dp_rank, row.timestamp_ms, row.timestamp_ms)
@@ -209,6 +215,7 @@ def overlap(timed: Iterable[tuple[Promised, Result]]) -> Overlap | None:
         first=first,
         whole=_whole(spans),
         planned=bool(plans) and _common(plans) < TOGETHER * _whole(plans),
+        fewest=min(counts.values()),
         in_turn=all(end <= start for (_, end), (start, _) in pairwise(sorted(times))),
     )
 

@@ -113,7 +113,7 @@ class RanksTogether:
     """The part of a run in which every rank ran, in seconds on the client's clock; whole: of the run.
 
     last, first: the ranks that began last and ended first. planned: the plan lets the ranks run apart.
-    in_turn: the client sent one request at a time.
+    in_turn: the client sent one request at a time. fewest: requests of the rank that has the fewest.
     """
 
     ranks: int
@@ -124,6 +124,7 @@ class RanksTogether:
     whole: float
     planned: bool
     in_turn: bool
+    fewest: int
     seconds: float
 
 
