@@ -47,6 +47,7 @@ def small_set(
     ranks: int = 3,
     seed: str = "{per_rank: 1}",
     page_size: int = 64,
+    window: int | None = None,
     check: int = 1,
     prefix: str = "{shared_by: all}",
     encoding: str = "deepseek-v4",
@@ -56,12 +57,13 @@ def small_set(
 
     A set is built once a test run. Its journal, which a preparation leaves in its folder, is the caller's.
     """
+    wide = "" if window is None else f", sliding_window: {window}"
     splits = "" if cached == ZERO else f"  seed: {seed}\n"
     text = f"""
 name: {name}
 random_seed: 7
 encoding: {{name: {encoding}}}
-cache: {{rule: {engine}, page_size: {page_size}}}
+cache: {{rule: {engine}, page_size: {page_size}{wide}}}
 dp_ranks: {ranks}
 rounds: {rounds}
 requests: {{body_len: 512, output_len: 8, cached: {cached}, prefix: {prefix}}}

@@ -20,12 +20,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from wlgen.cache.rule import CacheRule
 
 Chain: TypeAlias = tuple[tuple[object, int], ...]
 """A prompt as runs of tokens, (stream, tokens): prompts share what begins with the same runs."""
+
+
+class After(NamedTuple):
+    """What is left of a stream where a fault puts other tokens in place of its first ones."""
+
+    stream: object
+
 
 Aspect: TypeAlias = Literal[
     "cached", "prompt", "output", "absent", "failed", "missing", "doubled", "text", "late", "apart", "rank"

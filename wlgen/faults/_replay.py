@@ -1,7 +1,6 @@
 """A run replayed: each request through its rank's cache, exactly as the rule's own cache says.
 
-Streams are replaced by made-up ids: each run of tokens begins with an id of its own and goes on alike, so two
-prompts share tokens exactly as far as their chains do.
+Made-up ids stand for the streams of a chain, so two prompts share ids exactly as far as their chains do.
 """
 
 from __future__ import annotations
@@ -13,17 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from wlgen.cache.made_up import INNER, NO_TEXT, OUTPUT, MadeUp
 from wlgen.cache.rule import Ids, Match, PrefixCache
 from wlgen.engines import new_cache
 from wlgen.faults import Asked, Figure, Run
-
-FIRST = 1 << 21  # above every id of a vocabulary
-INNER, END, OUTPUT = (
-    FIRST - 2,
-    FIRST - 1,
-    FIRST - 3,
-)  # inside a stream; the end of an answer; inside an answer
-_ANSWER = np.array([END], dtype=np.uint32)
 
 
 def replay(
@@ -38,19 +30,19 @@ def replay(
     for place, asked in enumerate(run.asked):
         if ranks is None or asked.rank in ranks:
             by_rank[asked.rank].append((place, asked))
-    starts: dict[object, int] = {}
+    made_up = MadeUp()
     order = sorted(by_rank, key=lambda rank: -(first or {}).get(rank, 0))
     for rank, requests in ((rank, by_rank[rank]) for rank in order):
-        yield from _OneRank(run, rank, starts).replay(requests)
+        yield from _OneRank(run, rank, made_up).replay(requests)
 
 
 class _OneRank:
     """The cache of one rank, from empty to the end of the run."""
 
-    def __init__(self, run: Run, rank: int, starts: dict[object, int]) -> None:
+    def __init__(self, run: Run, rank: int, made_up: MadeUp) -> None:
         self._run = run
         self._cache: PrefixCache = new_cache(run.rule, run.capacity)
-        self._starts = starts
+        self._made_up = made_up
         self._flushes = sorted({place for place, of in run.flushes if of in (None, rank)})
 
     def replay(self, requests: list[tuple[int, Asked]]) -> Iterator[tuple[Asked, int]]:
@@ -104,9 +96,9 @@ class _OneRank:
     def _answer(self, asked: Asked) -> Ids:
         plain = self._run.capacity is None and not self._run.rule.hybrid
         if plain or asked.output_len == 1:  # an answer that no prompt repeats takes room and nothing else
-            return _ANSWER  # a hybrid model keeps its state behind the answer, and frees what lies before
+            return NO_TEXT  # a hybrid model keeps its state behind the answer, and frees what lies before
         answer = np.full(asked.output_len, OUTPUT, dtype=np.uint32)
-        answer[0] = FIRST + self._starts.setdefault(("answer", asked.row, asked.chain[-1]), len(self._starts))
+        answer[0] = self._made_up.first(("answer", asked.row, asked.chain[-1]))
         return answer
 
     def _ids(self, asked: Asked) -> Ids:
@@ -114,7 +106,7 @@ class _OneRank:
         at = 0
         for stream, tokens in asked.chain:
             if at < asked.prompt_len and tokens:
-                ids[at] = FIRST + self._starts.setdefault(stream, len(self._starts))
+                ids[at] = self._made_up.first(stream)
             at += tokens
         return ids
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from wlgen.faults import Fault, Parameters, Run, Says, SeenRow, View, of_each
+from wlgen.faults import After, Fault, Parameters, Run, Says, SeenRow, View, of_each
 from wlgen.faults._words import FRAMINGS, OTHER_FRAMING
 
 STEPS = 8  # lengths that are tried within one quantum
@@ -60,7 +60,7 @@ def _with_preamble(run: Run, parameters: Parameters) -> Run:
             taken = min(left, length)
             left -= taken
             if length > taken:
-                chain.append(((stream, "after"), length - taken))
+                chain.append((After(stream), length - taken))
         asked.append(replace(a, chain=tuple(chain)) if a.prompt_len > tokens else a)
     return replace(run, asked=tuple(asked))
 

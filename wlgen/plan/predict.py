@@ -1,7 +1,7 @@
 """Predict: what each planned row will find cached, replayed through the rule before any text exists.
 
-The replay takes made-up ids in place of text. Each stream begins with an id of its own, and all its other
-tokens have the same id, so that two rows share a run of ids exactly where their texts will share tokens.
+The replay takes made-up ids in place of text, which two rows share exactly where their texts will share
+tokens.
 
 No other row has a row's own part. Under a rule that keeps whole pages wherever they end, its first two tokens
 can therefore stand for all of it: the row finds the same tokens cached, and the cache holds shared prefixes
@@ -15,19 +15,14 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
-from wlgen.cache.rule import CacheRule
+from wlgen.cache.made_up import END, INNER, NO_TEXT, MadeUp
+from wlgen.cache.rule import CacheRule, Ids
 from wlgen.encodings import Framing
 from wlgen.engines import new_cache
 from wlgen.errors import error
 from wlgen.plan.rows import Plan, RowPlan
-from wlgen.streams import Coordinates, answer_to
-
-Ids = NDArray[np.uint32]
-FIRST = 1 << 21  # above every id of a vocabulary
-INNER, END = FIRST - 2, FIRST - 1  # every token of a stream but its first; the last token of an answer
-_NO_TEXT = np.array([END], dtype=np.uint32)
+from wlgen.streams import answer_to
 
 
 class Predictor:
@@ -37,7 +32,7 @@ class Predictor:
         self._cache = new_cache(rule)
         self._hybrid = rule.hybrid
         self._frame = frame
-        self._starts: dict[Coordinates, int] = {}
+        self._made_up = MadeUp()
 
     def send(self, row: RowPlan, answer_len: int = 0) -> int:
         """Return the cached tokens of a row, and keep its prompt and its recorded answer.
@@ -63,23 +58,19 @@ class Predictor:
         ids[:at] = head
         for message, gap in zip(row.messages, gaps, strict=True):
             for segment in message.segments:
-                ids[at] = self._first(segment.stream)
+                ids[at] = self._made_up.first(segment.stream)
                 at += segment.tokens
             ids[at : at + len(gap)] = gap[: max(0, length - at)]
             at += len(gap)
         return ids
 
-    def _first(self, stream: Coordinates) -> int:
-        return FIRST + self._starts.setdefault(stream, len(self._starts))
-
     def _answer(self, row: RowPlan, answer_len: int) -> Ids:
         """Return the ids of a row's answer: the session's next message, or one id that no text has."""
         if answer_len:
-            answer = np.full(answer_len + 1, INNER, dtype=np.uint32)
-            answer[0] = self._first(answer_to(row.messages[-1].segments[-1].stream))
-            answer[-1] = END  # the model samples the last token and never computes it
+            answer = self._made_up.run(answer_to(row.messages[-1].segments[-1].stream), answer_len + 1)
+            answer[-1] = END
             return answer
-        return _NO_TEXT
+        return NO_TEXT
 
 
 def gate(plan: Plan, ranks: Iterable[int]) -> None:

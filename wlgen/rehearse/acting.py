@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from wlgen.cache.rule import CacheRule
+import numpy as np
+
+from wlgen.cache.made_up import MadeUp
+from wlgen.cache.rule import CacheRule, Ids
 from wlgen.errors import error
-from wlgen.faults import Asked, Run
+from wlgen.faults import After, Asked, Chain, Run
 from wlgen.faults._asked import WantedFault, told
 
 
@@ -15,11 +18,13 @@ from wlgen.faults._asked import WantedFault, told
 class Treatment:
     """What happens to one row. rank: the cache that it meets. keeps: whether its prompt stays there.
 
-    flushed: ranks that are emptied before it, None in it for all. earlier: requests that the server serves
-    before it, such as a whole first sending of the set before its first formal row.
+    asked: the request as the fault makes it. sent: the chain that the client sends. flushed: ranks that are
+    emptied before it, None in it for all. earlier: requests that the server serves before it, such as a whole
+    first sending of the set before its first formal row.
     """
 
     asked: Asked
+    sent: Chain
     rank: int
     keeps: bool = True
     flushed: tuple[int | None, ...] = ()
@@ -34,8 +39,9 @@ class Acting:
         self._run = wanted.act(planned)
         self._rows: dict[str, Treatment] = {}
         planned_by_id = {asked.id: asked for asked in planned.asked}
+        self._made_up = MadeUp()
         rows = [a for a in self._run.asked if (a.row is None) == (planned_by_id[a.id].row is None)]
-        if [a.chain for a in rows] != [planned_by_id[a.id].chain for a in rows] or _reorders(rows, planned):
+        if self._run.in_flight != planned.in_flight or _reorders(rows, planned):
             expected = "a fault that a server can act"
             remedy = f"`wlgen simulate DIR --fault {wanted.text}` predicts it."
             found = f"{wanted.fault.name}, which changes what the client sends"
@@ -49,6 +55,7 @@ class Acting:
                 continue
             self._rows[asked.id] = Treatment(
                 asked=asked,
+                sent=planned_by_id[asked.id].chain,
                 rank=asked.rank,
                 keeps=asked.keeps,
                 flushed=tuple(flushed),
@@ -56,7 +63,8 @@ class Acting:
             )
             flushed, earlier = [], []
         for asked in planned.asked:  # a seed that the run lacks is answered and leaves nothing
-            self._rows.setdefault(asked.id, Treatment(asked=asked, rank=asked.rank, keeps=False))
+            lacking = Treatment(asked=asked, sent=asked.chain, rank=asked.rank, keeps=False)
+            self._rows.setdefault(asked.id, lacking)
 
     @property
     def rule(self) -> CacheRule:
@@ -81,8 +89,31 @@ class Acting:
         """Return the treatment of a row that comes; None if the planned run does not know it."""
         found = self._rows.get(row_id or "")
         if found is not None and (found.flushed or found.earlier):
-            self._rows[found.asked.id] = Treatment(asked=found.asked, rank=found.rank, keeps=found.keeps)
+            self._rows[found.asked.id] = replace(found, flushed=(), earlier=())
         return found
+
+    def met(self, treatment: Treatment, prompt: Ids) -> Ids:
+        """Return the ids that meet the cache, shape (tokens,), of a prompt that the client sends.
+
+        Tokens that the fault takes from the prompt are the prompt's own; those that it adds are made up.
+        """
+        asked = treatment.asked
+        if asked.chain == treatment.sent:
+            return prompt
+        begins: dict[object, tuple[int, int]] = {}
+        at = 0
+        for stream, tokens in treatment.sent:
+            begins[stream] = at, at + tokens
+            at += tokens
+        parts = []
+        for stream, tokens in asked.chain:
+            whole = stream.stream if isinstance(stream, After) else stream
+            start, stop = begins.get(whole, (0, 0))
+            start = stop - tokens if isinstance(stream, After) else start
+            known = prompt[start : min(stop, start + tokens)]
+            more = self._made_up.run(("more", stream), tokens - len(known))
+            parts += [known, more] if len(more) else [known]
+        return np.concatenate(parts)
 
     def told(self, treatment: Treatment, cached_len: int) -> int | None:
         """Return the figure that the client is told."""

@@ -23,6 +23,7 @@ _OBJECTS = {"chat": "chat.completion", "completion": "text_completion"}
 class Answer:
     """One answer. Call `first`, then `events` for each stretch of tokens, then `last`; or only `whole`.
 
+    prompt: what the answer counts. met: what meets the cache, which a fault may have changed.
     usage: whether the answer has usage. cached: whether usage has cached tokens, as /generate always has.
     omit_zero: whether usage has cached tokens only if they are above 0.
     """
@@ -32,6 +33,7 @@ class Answer:
     dialect: Dialect
     rank: int
     prompt: Ids
+    met: Ids
     filler: Filler
     usage: bool
     cached: bool

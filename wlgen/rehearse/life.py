@@ -110,12 +110,15 @@ class Life:
             raise RefusedError(500, "Internal Server Error: the fault `error` of this rehearsal")
         settings = self.settings
         treatment = self._meet(ask)
+        met = self._met(treatment, prompt)
+        is_row = treatment is not None and treatment.asked.row is not None
         return Answer(
             ask=ask,
             model=settings.model,
             dialect=self.dialect,
             rank=rank.index,
-            prompt=prompt,
+            prompt=met if is_row else prompt,  # the client of a longer seed knows what it sent
+            met=met,
             filler=self._filler,
             usage=not self._no_usage.next(),
             cached=not self._no_cached.next(),
@@ -146,6 +149,11 @@ class Life:
                 self.ranks[asked.rank].serve_unseen(ids, self._filler.ids(asked.output_len))
         return treatment
 
+    def _met(self, treatment: Treatment | None, prompt: Ids) -> Ids:
+        """Return the ids that meet the cache: the prompt's, unless the fault changes them."""
+        acting = self.settings.acting
+        return prompt if acting is None or treatment is None else acting.met(treatment, prompt)
+
     def _told(self, answer: Answer, cached_len: int) -> int:
         """Return the figure of cached tokens that the client is told."""
         acting = self.settings.acting
@@ -160,7 +168,7 @@ class Life:
         yield answer.first()
         sent = 0
         keeps = answer.treatment is None or answer.treatment.keeps
-        async for found, done in rank.run(answer.prompt, answer.filler.ids(total), keeps=keeps):
+        async for found, done in rank.run(answer.met, answer.filler.ids(total), keeps=keeps):
             cached_len = self._told(answer, found)
             yield answer.events(sent, done, cached_len)
             sent = done
@@ -176,7 +184,7 @@ class Life:
             raise CutStreamError
         keeps = answer.treatment is None or answer.treatment.keeps
         outputs = answer.filler.ids(answer.ask.output_len)
-        async for progress in rank.run(answer.prompt, outputs, keeps=keeps):
+        async for progress in rank.run(answer.met, outputs, keeps=keeps):
             cached_len = progress.cached_len
         self.ended(rank)
         return answer.whole(self._told(answer, cached_len))
