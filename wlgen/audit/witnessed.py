@@ -117,7 +117,11 @@ def _hear_counters(
     against = list(_contradictions(found, [(row, each.result) for row, each in lots], name))
     decide = given.is_pair and found is not None and found.comparable and bool(against)
     if decide:
-        judged.notes += [f"{f.expected} against {f.got}: the prefill side decides" for f in against]
+        judged.notes += [
+            f"{f.expected} against {f.got}: the prefill side decides, since a decode server with a radix "
+            "cache of its own claims hits where the prefill side computes"
+            for f in against
+        ]
     else:
         judged.findings += against
     kept = found is not None and found.kept
@@ -141,6 +145,7 @@ def _hear_counters(
             )
         judged.of_row.setdefault(row.id, []).append(now)
     judged.findings += _shortfall_findings(found, name)
+    judged.findings += _rank_findings(found, [row for row, _ in lots], name)
 
 
 def _with_zero(result: Result) -> Result:
@@ -256,6 +261,27 @@ def _shortfall_findings(found: Ceiling | None, name: str) -> Iterator[Finding]:
             expected=f"{short.planned:,} cached tokens",
             got=f"{short.observed:,}, {short.planned - short.observed:,} short: {rows} fell short",
         )
+
+
+def _rank_findings(found: Ceiling | None, rows: Sequence[Promised], name: str) -> Iterator[Finding]:
+    """Yield each rank that was asked for fewer prompt tokens than its rows have: others got some of them.
+
+    A client behind a router never learns which rank served a row, and SGLang's router drops the pins of a
+    chat. More tokens than those of its rows prove nothing: health probes add single ones to a rank.
+    """
+    if found is None or not found.comparable or not found.moved.ranks:
+        return
+    planned: Counter[int] = Counter()
+    for row in rows:
+        planned[row.dp_rank] += row.prompt_len
+    for rank, tokens in sorted(planned.items()):
+        counted = found.moved.prompt_of(rank)
+        if counted is not None and counted < tokens:
+            expected, got = (
+                f"{tokens:,} prompt tokens, those of its rows",
+                f"{counted:,} (counters of the rank)",
+            )
+            yield Finding(id=f"{name} rank {rank}", promise="dp_rank", expected=expected, got=got)
 
 
 def _other_side(row: Promised, cached: int | None, rule: CacheRule) -> str:

@@ -12,12 +12,15 @@ from wlgen.faults._words import AGAIN, ranks_in_words
 
 _CODE = re.compile(r"(?<!\d)([45]\d\d)(?!\d)")
 _TIME = ("timed out", "timeout", "time out", "deadline")
+_PAIR = ("kvpoll", "bootstrap_room")  # how a decode side and a prefill side word it
 _CUT = ("cut", "incomplete", "closed", "disconnect", "reset", "premature", "broken", "eof", "peer")
 
 
 def _kind(row: SeenRow) -> str:
-    """Return how a request failed: an HTTP status, "timeout", "cut" or "error"."""
+    """Return how a request failed: "transfer", an HTTP status, "timeout", "cut" or "error"."""
     error = row.error.lower()
+    if any(word in error for word in _PAIR):
+        return "transfer"
     if found := _CODE.search(row.error):
         return found[1]
     if any(word in error for word in _TIME):
@@ -32,9 +35,12 @@ def _failed(view: View) -> dict[str, list[SeenRow]]:
     return by_kind
 
 
-def _proposed(view: View, *, is_cut: bool) -> Iterator[Parameters]:
+_NAMES = {"cut": "cut", "timeout": "cut", "transfer": "not_transferred"}  # others: refused
+
+
+def _proposed(view: View, name: str) -> Iterator[Parameters]:
     for kind, rows in _failed(view).items():
-        if (kind in ("cut", "timeout")) == is_cut:
+        if _NAMES.get(kind, "refused") == name:
             yield {"how": kind} | _on_some_ranks(view, rows)
 
 
@@ -124,7 +130,7 @@ def _apart_words(parameters: Parameters) -> str:
 FAULTS = (
     Fault(
         name="refused",
-        propose=lambda view: _proposed(view, is_cut=False),
+        propose=lambda view: _proposed(view, "refused"),
         says=_says_failed,
         words=_refused_words,
         remedy=lambda _: "See the server's log; send fewer requests at a time if it was overloaded",
@@ -132,10 +138,25 @@ FAULTS = (
     ),
     Fault(
         name="cut",
-        propose=lambda view: _proposed(view, is_cut=True),
+        propose=lambda view: _proposed(view, "cut"),
         says=_says_failed,
         words=_cut_words,
         remedy=lambda _: "See the logs of server, router and client; give the client more time",
+        scope=4,
+    ),
+    Fault(
+        name="not_transferred",
+        propose=lambda view: _proposed(view, "not_transferred"),
+        says=_says_failed,
+        words=lambda p: (
+            f"the decode side waited in vain for the prefill side{_where(p)}, which refused the rank "
+            "or was gone"
+        ),
+        remedy=lambda _: (
+            "See the prefill side's log. At `follow_bootstrap_room conflict` send routed_dp_rank and "
+            "disagg_prefill_dp_rank together, or go through `wlgen route`; a prefill server that is gone may "
+            "have got a request without a rank"
+        ),
         scope=4,
     ),
     Fault(

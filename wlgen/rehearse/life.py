@@ -154,7 +154,7 @@ class Life:
         acting = self.settings.acting
         return prompt if acting is None or treatment is None else acting.met(treatment, prompt)
 
-    def _told(self, answer: Answer, cached_len: int) -> int:
+    def told(self, answer: Answer, cached_len: int) -> int:
         """Return the figure of cached tokens that the client is told."""
         acting = self.settings.acting
         if acting is None or answer.treatment is None:
@@ -169,7 +169,7 @@ class Life:
         sent = 0
         keeps = answer.treatment is None or answer.treatment.keeps
         async for found, done in rank.run(answer.met, answer.filler.ids(total), keeps=keeps):
-            cached_len = self._told(answer, found)
+            cached_len = self.told(answer, found)
             yield answer.events(sent, done, cached_len)
             sent = done
             if cut and 2 * sent >= total:
@@ -187,7 +187,7 @@ class Life:
         async for progress in rank.run(answer.met, outputs, keeps=keeps):
             cached_len = progress.cached_len
         self.ended(rank)
-        return answer.whole(self._told(answer, cached_len))
+        return answer.whole(self.told(answer, cached_len))
 
     def _preamble(self, template_kwargs: Mapping[str, object]) -> int:
         """Return how many thinking tokens stand before the user's text, unless the request switches them off.

@@ -98,6 +98,8 @@ class _Side:
         async def page(request: Request) -> Response:
             body = await request.body()
             fields, ask = json_object(body), parse_ask(kind, body, request.headers, self._life.dialect)
+            if self._pair.ended.is_set() and self.side == "prefill":
+                return StreamingResponse(_broken())
             room = fields.get("bootstrap_room")
             if not isinstance(room, int):
                 return self.unroomed(ask)
@@ -132,12 +134,8 @@ class PrefillSide(_Side):
         if ask.dp_rank is not None or len(self._life.ranks) == 1:
             return super().unroomed(ask)
 
-        async def broken() -> AsyncIterator[bytes]:
-            self._pair.ended.set()
-            raise CutStreamError
-            yield b""
-
-        return StreamingResponse(broken())
+        self._pair.ended.set()
+        return StreamingResponse(_broken())
 
     async def answered(self, ask: Ask, fields: Mapping[str, Any], room: int) -> Response:
         """Compute the prompt on the rank that pin and room agree on, and leave the figure in the room."""
@@ -146,7 +144,9 @@ class PrefillSide(_Side):
         answer = self._life.answer(short, await self._life.prompt(short), rank)
         if fields.get("bootstrap_host") == FAKE_HOST:
             return Response(answer.whole(0), media_type="application/json")
-        found = [each.cached_len async for each in rank.run(answer.prompt, answer.filler.ids(1))][-1]
+        keeps, output = answer.treatment is None or answer.treatment.keeps, answer.filler.ids(1)
+        found = [each.cached_len async for each in rank.run(answer.met, output, keeps=keeps)][-1]
+        found = self._life.told(answer, found)
         self._life.ended(rank)
         self._pair.room(room).set_result(found)
         return Response(answer.whole(found), media_type="application/json")
@@ -166,6 +166,12 @@ class PrefillSide(_Side):
             )
             raise RefusedError(500, f"follow_bootstrap_room conflict: {pin} but {told}")
         return rank
+
+
+async def _broken() -> AsyncIterator[bytes]:
+    """Break a connection off before its first byte, as a server that ends does."""
+    raise CutStreamError
+    yield b""
 
 
 class DecodeSide(_Side):

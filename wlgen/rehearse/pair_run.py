@@ -23,13 +23,17 @@ _NO_PREFILL = 1e12  # tokens a second on the decode side, which receives the KV 
 def new_pair(
     settings: Settings, encoding: Encoding, known: KnownRows, *, decode_ranks: int, decode_radix: bool
 ) -> PairLife:
-    """Return one life of a pair. Faults of the cache strike the prefill side, others the decode side."""
+    """Return one life of a pair. Faults of runs and of the cache strike the prefill side.
+
+    Other faults strike the decode side, which answers. What a client is told of a cache comes from the
+    prefill side, since the decode side hands its figure on.
+    """
     faults = settings.faults
     of_cache = Faults(lose_cache=faults.lose_cache, thinking=faults.thinking)
     of_answers = replace(faults, lose_cache=None)
     times = replace(settings.times, prefill_rate=_NO_PREFILL)
     first = replace(settings, faults=of_cache)
-    second = replace(settings, faults=of_answers, ranks=decode_ranks, times=times)
+    second = replace(settings, faults=of_answers, ranks=decode_ranks, times=times, acting=None)
     return PairLife(
         prefill=Life(settings=first, encoding=encoding, known=known),
         decode=Life(settings=second, encoding=encoding, known=known),

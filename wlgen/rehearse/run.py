@@ -71,7 +71,7 @@ def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], B
     first = workloads[0].manifest if workloads else None
     rule = wanted.choice.resolve(first.cache if first else RuleChoice(rule=DEFAULT).resolve())
     ranks = wanted.ranks or (first.dp_ranks if first else DEFAULT_RANKS)
-    acting = None if wanted.fault is None else _acting(wanted.fault, workloads, rule, pair=wanted.pair)
+    acting = None if wanted.fault is None else _acting(wanted.fault, workloads, rule)
     settings = Settings(
         model=wanted.model,
         ranks=max(ranks, acting.ranks) if acting else ranks,
@@ -123,12 +123,9 @@ def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], B
         serve_pair(listeners, pair, wanted.pair.router)
 
 
-def _acting(
-    fault: WantedFault, workloads: Sequence[Workload], rule: CacheRule, *, pair: WantedPair | None
-) -> Acting:
-    if len(workloads) != 1 or pair is not None:
-        expected = "one --set and no --pd beside a fault of runs"
-        found = "--pd" if pair is not None else f"{len(workloads)} sets"
+def _acting(fault: WantedFault, workloads: Sequence[Workload], rule: CacheRule) -> Acting:
+    if len(workloads) != 1:
+        expected, found = "one --set beside a fault of runs", f"{len(workloads)} sets"
         raise error(f"--fault {fault.text}", expected=expected, found=found)
     return Acting(fault, planned_run(workloads[0], rule)[0])
 
