@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from kit.sets import spec_of
 
 from wlgen.build.build import build
 from wlgen.server import scrape
 from wlgen.text import lexicon
 from wlgen.workload.opened import Workload, open_workload
+
+settings.register_profile("wlgen", deadline=None)  # on a busy machine an example of 1 ms may take 300
+settings.load_profile("wlgen")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
