@@ -41,8 +41,7 @@ Parameters: TypeAlias = Mapping[str, Any]
 Figure: TypeAlias = int | None  # cached tokens as they are reported; None where nothing is
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(NamedTuple):
     """One request of a run, in the order in which it reaches the server. Lengths are tokens.
 
     row: the number of the audited row, None for a request that no audited row stands for, such as a seed.

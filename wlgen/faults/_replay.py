@@ -6,8 +6,7 @@ Made-up ids stand for the streams of a chain, so two prompts share ids exactly a
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -26,13 +25,10 @@ def replay(
     ranks: None for all. first: a weight of some ranks, the heaviest of which come first. A rank's requests
     come in the order in which they were served.
     """
-    by_rank: dict[int, list[tuple[int, Asked]]] = defaultdict(list)
-    for place, asked in enumerate(run.asked):
-        if ranks is None or asked.rank in ranks:
-            by_rank[asked.rank].append((place, asked))
     made_up = MadeUp()
-    order = sorted(by_rank, key=lambda rank: -(first or {}).get(rank, 0))
-    for rank, requests in ((rank, by_rank[rank]) for rank in order):
+    met = {asked.rank for asked in run.asked if ranks is None or asked.rank in ranks}
+    for rank in sorted(met, key=lambda rank: (-(first or {}).get(rank, 0), rank)):
+        requests = ((place, asked) for place, asked in enumerate(run.asked) if asked.rank == rank)
         yield from _OneRank(run, rank, made_up).replay(requests)
 
 
@@ -45,7 +41,7 @@ class _OneRank:
         self._made_up = made_up
         self._flushes = sorted({place for place, of in run.flushes if of in (None, rank)})
 
-    def replay(self, requests: list[tuple[int, Asked]]) -> Iterator[tuple[Asked, int]]:
+    def replay(self, requests: Iterable[tuple[int, Asked]]) -> Iterator[tuple[Asked, int]]:
         if self._run.overlapping:
             yield from self._by_times(requests)
             return
@@ -63,7 +59,7 @@ class _OneRank:
             yield asked, match.cached_len
         self._end(together)
 
-    def _by_times(self, requests: list[tuple[int, Asked]]) -> Iterator[tuple[Asked, int]]:
+    def _by_times(self, requests: Iterable[tuple[int, Asked]]) -> Iterator[tuple[Asked, int]]:
         """Let each request find what had ended when it started."""
         running: list[tuple[float, int, Asked, Match]] = []
         for place, asked in requests:

@@ -106,7 +106,7 @@ def _keeping_nothing(run: Run, parameters: Parameters) -> Run:
 
 def _losing(asked: Asked, *, whole_text: bool) -> Asked:
     chain = asked.chain if whole_text else ((("lost", asked.id), asked.prompt_len),)
-    return replace(asked, keeps=False, chain=chain)
+    return asked._replace(keeps=False, chain=chain)
 
 
 def _lost(parameters: Parameters) -> str:

@@ -47,7 +47,7 @@ def _with_preamble(run: Run, parameters: Parameters) -> Run:
     if "in_front" in parameters:
         before = parameters["in_front"]
         longer = (
-            replace(a, chain=(("preamble", before), *a.chain), prompt_len=a.prompt_len + before)
+            a._replace(chain=(("preamble", before), *a.chain), prompt_len=a.prompt_len + before)
             for a in run.asked
         )
         return replace(run, asked=tuple(longer))
@@ -61,7 +61,7 @@ def _with_preamble(run: Run, parameters: Parameters) -> Run:
             left -= taken
             if length > taken:
                 chain.append((After(stream), length - taken))
-        asked.append(replace(a, chain=tuple(chain)) if a.prompt_len > tokens else a)
+        asked.append(a._replace(chain=tuple(chain)) if a.prompt_len > tokens else a)
     return replace(run, asked=tuple(asked))
 
 

@@ -22,7 +22,7 @@ def _twice(view: View) -> Iterator[Parameters]:
 def _sent_before(run: Run, parameters: Parameters) -> Run:
     wanted = set(parameters["rows"]) if "rows" in parameters else None
     again = [
-        replace(asked, row=None, start=None, end=None)
+        asked._replace(row=None, start=None, end=None)
         for asked in run.asked
         if asked.row is not None and (wanted is None or asked.id in wanted)
     ]

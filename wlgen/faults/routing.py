@@ -42,14 +42,14 @@ def _is_scattered(view: View) -> bool:
 def _routed(run: Run, parameters: Parameters) -> Run:
     ranks = sorted({asked.rank for asked in run.asked})
     if parameters.get("by") == "answers":
-        asked = tuple(a if a.served is None else replace(a, rank=a.served) for a in run.asked)
+        asked = tuple(a if a.served is None else a._replace(rank=a.served) for a in run.asked)
         return replace(run, asked=asked)
     if "by" in parameters:
         return replace(run, reported=partial(_somewhere, run.rule))
     turn = ranks.index(parameters["in_turn_from"]) if parameters["in_turn_from"] in ranks else 0
     routed = []
     for each in run.asked:
-        routed.append(each if each.row is None else replace(each, rank=ranks[turn % len(ranks)]))
+        routed.append(each if each.row is None else each._replace(rank=ranks[turn % len(ranks)]))
         turn += each.row is not None
     return replace(run, asked=tuple(routed))
 
@@ -70,7 +70,7 @@ def _all_on(view: View) -> Iterator[Parameters]:
 def _one_rank(run: Run, parameters: Parameters) -> Run:
     """Send every row to one rank; "seeds: there": the seeds and checks, too."""
     moves = "seeds" in parameters
-    asked = tuple(replace(a, rank=parameters["rank"]) if a.row is not None or moves else a for a in run.asked)
+    asked = tuple(a._replace(rank=parameters["rank"]) if a.row is not None or moves else a for a in run.asked)
     return replace(run, asked=asked)
 
 
@@ -85,7 +85,7 @@ def _several_caches(run: Run, parameters: Parameters) -> Run:
     asked = []
     for a in run.asked:
         turns[a.rank] += 1
-        asked.append(replace(a, rank=a.rank * count + (turns[a.rank] - 1) % count))
+        asked.append(a._replace(rank=a.rank * count + (turns[a.rank] - 1) % count))
     return replace(run, asked=tuple(asked))
 
 

@@ -53,7 +53,7 @@ def _longer(asked: Asked, length: int) -> Asked:
     if asked.split not in PRIMING or asked.prompt_len >= length:
         return asked
     (stream, tokens), more = asked.chain[-1], length - asked.prompt_len
-    return replace(asked, chain=(*asked.chain[:-1], (stream, tokens + more)), prompt_len=length)
+    return asked._replace(chain=(*asked.chain[:-1], (stream, tokens + more)), prompt_len=length)
 
 
 FAULTS = (
