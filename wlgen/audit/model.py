@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from wlgen.audit.ceiling import Ceiling
@@ -273,8 +274,9 @@ class Audit:
     @property
     def worst(self) -> list[RowOutcome]:
         """The rows with the lowest observed ratio, lowest first."""
-        seen = [(o.cached_ratio, o) for o in self.outcomes if o.cached_ratio is not None]
-        return [o for _, o in sorted(seen, key=lambda pair: (pair[0].value, pair[1].row.id))[:WORST]]
+        seen = ((o.cached_ratio, o) for o in self.outcomes)
+        rated = ((ratio.value, o.row.id, o) for ratio, o in seen if ratio is not None)
+        return [o for *_, o in nsmallest(WORST, rated, key=lambda each: each[:2])]
 
 
 def timed_split(splits: Sequence[Split]) -> Split:
