@@ -18,7 +18,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import typer
 
@@ -26,6 +26,10 @@ from wlgen import __version__
 from wlgen.errors import PROBLEM_KEYS, Problem
 
 INDENT = 2
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+Quiet: TypeAlias = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only what needs a person: findings, warnings, errors.")
+]
 
 
 def show(command: str, keys: Mapping[str, Any], *, ok: bool = True) -> None:

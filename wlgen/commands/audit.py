@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
 
-from wlgen.commands._answer import show
+from wlgen.commands._answer import AsJson, Quiet, show
 
 if TYPE_CHECKING:
     from wlgen.audit.model import Audit
@@ -71,9 +71,6 @@ Explain: TypeAlias = Annotated[
 Html: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write a page of the whole audit.")
 ]
-Quiet: TypeAlias = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print the verdict alone, and what nobody observed.")
-]
 
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
@@ -93,7 +90,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     pair: Pair = False,
     explain: Explain = None,
     html: Html = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Audit a run: join its results to the rows of the set and check each promise for each request.
@@ -168,7 +165,8 @@ def _end_with(found: Audit, provenance: Provenance, *, as_json: bool, quiet: boo
 
     from wlgen.report.terminal import terminal, verdict_lines
 
-    Console(highlight=False, soft_wrap=True).print(verdict_lines(found) if quiet else terminal(found))
+    if not (quiet and ok):
+        Console(highlight=False, soft_wrap=True).print(verdict_lines(found) if quiet else terminal(found))
     if found.problems:
         raise WlgenError(*found.problems)
     raise typer.Exit(0 if ok else 1)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wlgen.commands._answer import shape_of, show
+from wlgen.commands._answer import AsJson, Quiet, shape_of, show
 
 
 def command(  # noqa: PLR0917 (typer reads options as arguments)
@@ -30,10 +30,8 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace a set of another spec even if it was sent or exported.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the manifest and what was written as JSON.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Build the seed, check and formal files of a spec, proved token by token."""
     import json

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from wlgen.commands._answer import shape_of, show
+from wlgen.commands._answer import AsJson, Quiet, shape_of, show
 
 if TYPE_CHECKING:
     from wlgen.report.compared import Case, Comparison
@@ -29,10 +29,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         str, typer.Option(metavar="TEXT", help="Why the cases differ in more than one thing.")
     ] = "",
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page of the comparison.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only why a change is not quoted.")
-    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compare runs: what differs between the cases, and each figure with its change against the first.
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wlgen.commands._answer import shape_of, show
+from wlgen.commands._answer import AsJson, Quiet, shape_of, show
 
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
@@ -22,8 +22,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     patience: Annotated[
         float, typer.Option(min=0, help="Seconds to wait until nothing runs and two readings agree.")
     ] = 60,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the scrape as JSON, too.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print problems only.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write down what each server counts: requests, prompt tokens, cached tokens by rank and tier.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wlgen.commands._answer import shape_of, show
+from wlgen.commands._answer import AsJson, shape_of, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ def command(
         str | None,
         typer.Argument(help="A key as messages write it: requests.cached.tolerance. Left out, every key."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Explain the keys of a spec: meaning, type, unit, default and an example."""
     from wlgen.spec import reference

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wlgen.commands._answer import shape_of, show
+from wlgen.commands._answer import AsJson, Quiet, shape_of, show
 
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
@@ -30,8 +30,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
             help="The servers are a prefill/decode pair behind this router; `route` is wlgen's own.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a set for a benchmark client, with RUN.md: exact commands, every known trap switched off."""
     import dataclasses

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wlgen.commands._answer import shape_of, show
+from wlgen.commands._answer import AsJson, Quiet, shape_of, show
 
 if TYPE_CHECKING:
     from wlgen.simulate.infer import Inference
@@ -31,10 +31,8 @@ def command(
     split: Annotated[
         list[str] | None, typer.Option(help="A split of the set (repeatable); left out, formal.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only how many observations a rule explains.")
-    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Find the cache rules that fit all reported hits; if none does, list the hits that do not fit.
 
@@ -62,7 +60,7 @@ def command(
         ]
         said = asdict(found) | {"candidates": candidates, "explained_all": explains_all}
         show("infer-rule", said, ok=explains_all)
-    else:
+    elif not (quiet and explains_all):
         typer.echo("\n".join(_lines(found)[: 1 if quiet else None]))
     raise typer.Exit(0 if explains_all else 1)
 

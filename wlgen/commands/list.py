@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from wlgen.commands._answer import shape_of, show
+from wlgen.commands._answer import AsJson, shape_of, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +16,7 @@ COLUMNS = 80
 _INDENT = 4
 
 
-def command(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
+def command(as_json: AsJson = False) -> None:
     """List the encodings, cache rules, tasks, clients and witnesses that are known, and what each is for."""
     from wlgen import registry
 

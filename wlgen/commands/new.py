@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wlgen.commands._answer import shape_of, show
+from wlgen.commands._answer import AsJson, Quiet, shape_of, show
 
 
 def command(  # noqa: PLR0917 (typer reads options as arguments)
@@ -31,8 +31,8 @@ def command(  # noqa: PLR0917 (typer reads options as arguments)
     ] = None,
     output_len: Annotated[int | None, typer.Option(min=1, help="Tokens that the server generates.")] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Formal rows of all ranks.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the name of the file as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write NAME.yaml, a commented spec to start from."""
     import json

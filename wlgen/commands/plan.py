@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wlgen.commands._answer import show
+from wlgen.commands._answer import AsJson, Quiet, show
 
 
 def command(
@@ -16,7 +16,8 @@ def command(
         int,
         typer.Option(help="Show the cached ratio in the order sent, with N rows of a rank at a time.", min=0),
     ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Say what a spec will give: tokens, pages, the three promises, rows, bytes. Nothing is written."""
     from wlgen.build import outline
@@ -27,7 +28,7 @@ def command(
     ready = blueprint(spec_file.load(spec))
     if as_json:
         show("plan", outline.outline(ready, in_flight))
-    else:
+    elif not quiet:
         typer.echo("\n".join(outline_text.lines(ready, in_flight)))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from wlgen.commands._answer import show
+from wlgen.commands._answer import AsJson, Quiet, show
 
 Prefill: TypeAlias = Annotated[
     list[str] | None,
@@ -57,8 +57,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a whole answer.")] = 600,
     flush_timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for a busy server.")] = 60,
     journal: Journal = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print findings and errors only.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Prepare a live server: preflight, flush, seeds, the first round's checks. No formal row is sent.
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wlgen.commands._answer import show
+from wlgen.commands._answer import AsJson, Quiet, show
 
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
@@ -26,7 +26,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         typer.Option(min=64, help="Tokens of the longest throw-away prompt; a larger quantum is not found."),
     ] = 40_000,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a whole answer.")] = 600,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Probe a live server with a few throw-away prompts: framing, reporting, ranks, hit quantum, siblings.
 
@@ -51,7 +52,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     )
     if as_json:
         show("probe", probed_keys(found), ok=bool(found.rules))
-    else:
+    elif not (quiet and found.rules):
         typer.echo(probed_text(found))
     raise typer.Exit(0 if found.rules else 1)
 

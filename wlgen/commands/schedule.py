@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wlgen.commands._answer import shape_of, show
+from wlgen.commands._answer import AsJson, Quiet, shape_of, show
 
 _SHOWN = 12
 
@@ -30,7 +30,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     page_size: Annotated[int | None, typer.Option(min=1, help="--page-size; the set's, or 1.")] = None,
     max_prefill_tokens: Annotated[int, typer.Option(min=1, help="--max-prefill-tokens.")] = 16384,
     first: Annotated[int, typer.Option(min=0, help="Rounds to show in full.")] = 8,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show how SGLang's scheduler splits prompts into prefill rounds.
 
@@ -63,7 +64,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     if as_json:
         by_rank = {"ranks": {rank: found.rounds for rank, found in ranks.items()}}
         show("schedule", dataclasses.asdict(ranks[busiest]) | by_rank | {"note": WARNING})
-    else:
+    elif not quiet:
         title = f"rank {busiest}, the busiest of {len(ranks)}: " if workload else ""
         typer.echo("\n".join(_lines(ranks[busiest], title, scheduler.page_size)))
         typer.echo(WARNING)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeAlias
 
 import typer
 
-from wlgen.commands._answer import show
+from wlgen.commands._answer import AsJson, Quiet, show
 from wlgen.commands._rule import (
     Capacity,
     Chunk,
@@ -86,8 +86,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     encoding: Encoding = "deepseek-v4",
     fault: Fault = None,
     out: Out = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only a bound that is not met.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Replay requests through a model of the engine's prefix cache, one a DP rank.
 

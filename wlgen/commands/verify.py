@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wlgen.commands._answer import shape_of, show
+from wlgen.commands._answer import AsJson, Quiet, shape_of, show
 
 if TYPE_CHECKING:
     from wlgen.verify import Verification
@@ -21,8 +21,8 @@ def command(
     full: Annotated[
         bool, typer.Option("--full", help="Encode each text whole with the reference tokenizer instead.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print findings only.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Prove a built set: compose each row of its spec again and compare it with the file, byte for byte.
 
