@@ -319,6 +319,40 @@ def test_evalscope_keeps_the_usage_of_a_whole_response(tmp_path):
     assert (result.prompt_tokens, result.cached_tokens, result.success) == (260, 144, True)
 
 
+def timed(folder: Path, sums: list[int], *, off: float = 0.0) -> list[Result]:
+    """Read the sample with a timeline of these running sums beside it."""
+    path = folder / "benchmark_data.db"
+    shutil.copy(SAMPLES / "evalscope/benchmark_data.db", path)
+    with closing(sqlite3.connect(path)) as store:
+        ends = [end for (end,) in store.execute("SELECT completed_time FROM result ORDER BY rowid")]
+        store.execute("UPDATE result SET success = 1")
+        store.commit()
+    points = [
+        {"t": round(end - ends[0] + off, 6), "cum_cached_prompt": each}
+        for end, each in zip(ends, sums, strict=False)
+    ]
+    content = {"wall_start": ends[0], "points": points}
+    (folder / "workload_timeline.json").write_bytes(orjson.dumps(content))
+    with path.open("rb") as opened:
+        source = Source(name=str(path), content=opened, beside=lambda name: _existing(folder / name))
+        return list(reader("evalscope").read(source))
+
+
+def _existing(path: Path) -> Path | None:
+    return path if path.exists() else None
+
+
+def test_evalscopes_timeline_gives_each_row_of_a_stream_its_cached_tokens(tmp_path):
+    count = len(of_file("evalscope", SAMPLES / "evalscope/benchmark_data.db"))
+    sums = [128 * (number + 1) for number in range(count)]
+    assert [result.cached_tokens for result in timed(tmp_path, sums)] == [128] * count
+    assert [result.cached_tokens for result in timed(tmp_path, [0] * count)] == [
+        None
+    ] * count  # or not reported
+    assert [result.cached_tokens for result in timed(tmp_path, sums[1:])] == [None] * count  # another run's
+    assert [result.cached_tokens for result in timed(tmp_path, sums, off=0.5)] == [None] * count
+
+
 def test_evalscope_failure_is_a_failure(tmp_path):
     result = evalscope(tmp_path, ["HTTP 503"], success=0)
     assert (result.success, result.error, result.end) == (False, "HTTP 503", None)

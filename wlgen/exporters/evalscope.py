@@ -74,6 +74,7 @@ MODEL=NAME                     # the served model's name
 - A trace sends rows at their own times, or one second apart where they have none, times `speed`; it has
   headers a row, so it pins on vLLM too.""",
         blind="""
-            The client keeps no row's cached tokens, only their running sum, in which 0 and "not reported"
-            look alike. The servers' counters of step 6 are the witness.""",
+            The client keeps the running sum of cached tokens in workload_timeline.json beside its database,
+            from which the audit takes each row's. If it stays 0, nothing tells 0 from "not reported", and the
+            servers' counters of step 6 are the witness.""",
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import pickle
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
+
+import orjson
 
 from wlgen.errors import Problem, printable
 from wlgen.readers import Garbled, Result, Source
@@ -19,8 +22,11 @@ from wlgen.readers._door import Part, admitted, error_words
 from wlgen.readers._usage import Counts, counts, text_sha256
 
 BLIND = (
-    "evalscope drops the cached tokens of a stream, and no workload_timeline.json lies beside its database"
+    "of a stream evalscope keeps only the running sum of cached tokens, in workload_timeline.json beside its "
+    "database: none lies there that fits, or its sum is 0, which may mean that nothing was reported"
 )
+_TIMELINE = "workload_timeline.json"
+_ROUNDED = 2e-6  # seconds: the timeline keeps times to the microsecond
 
 _COLUMNS = (
     "request",
@@ -44,9 +50,10 @@ def claims(opening: bytes) -> bool:
 def read(source: Source) -> Iterator[Result | Problem]:
     """Yield the results in the order they ended; joined by the trace's request_id, or by the text.
 
-    Of a stream evalscope drops the last event, which has no choices but the usage, and keeps the two token
-    counts of it: cached tokens are then not observed, and only of whole responses they are (1.14.1). A run
-    that was killed while it wrote leaves a journal beside the database: a Problem names it.
+    Of a stream evalscope drops the last event, which has no choices but the usage, and keeps two token counts
+    of it in its table (1.14.1). It adds up the third, cached tokens, in workload_timeline.json, a point for
+    each row of the table: 118784, 237568. A run that was killed while it wrote leaves a journal beside the
+    database: a Problem names it.
     """
     name = Path(source.name).name
     path, journal = source.beside(name), source.beside(f"{name}-journal")
@@ -56,7 +63,7 @@ def read(source: Source) -> Iterator[Result | Problem]:
     with ExitStack() as stack:
         try:
             settled = path if journal is None else _rolled_back(path, journal, stack)
-            yield from _records(settled, source.name)
+            yield from _records(settled, source.name, _cached_by_row(settled, source.beside(_TIMELINE)))
         except (sqlite3.Error, OSError) as failure:
             found = f"garbled: {printable(str(failure))}"
             yield Problem(place=source.name, expected="evalscope's table `result`", found=found)
@@ -83,13 +90,47 @@ def _rolled_back(path: Path, journal: Path, stack: ExitStack) -> Path:
     return folder / path.name
 
 
-def _records(path: Path, name: str) -> Iterator[Result | Problem]:
+def _cached_by_row(database: Path, timeline: Path | None) -> Mapping[int, int]:
+    """Return the cached tokens of each row of the table, by its place; nothing if the timeline does not fit.
+
+    Each successful row has a point in the timeline, in the order of the table: its end, counted from the
+    first row's start, proves that they belong together. A sum that stays 0 says nothing, since evalscope
+    adds 0 where a server reports nothing.
+    """
+    if timeline is None:
+        return {}
+    try:
+        told = orjson.loads(timeline.read_bytes())
+        start, points = float(told["wall_start"]), told["points"]
+        sums = [int(point["cum_cached_prompt"]) for point in points]
+        ends = [start + float(point["t"]) for point in points]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as store:
+        rows = store.execute("SELECT success, completed_time FROM result ORDER BY rowid").fetchall()
+    places = [place for place, (success, _) in enumerate(rows) if success]
+    if len(places) != len(points) or sums != sorted(sums) or not any(sums):
+        return {}
+    if not _are_same([rows[place][1] for place in places], ends):
+        return {}
+    return {place: now - before for place, before, now in zip(places, [0, *sums], sums, strict=False)}
+
+
+def _are_same(completed: Sequence[object], ends: Sequence[float]) -> bool:
+    pairs = zip(completed, ends, strict=True)
+    return all(isinstance(time, int | float) and abs(time - end) <= _ROUNDED for time, end in pairs)
+
+
+def _records(path: Path, name: str, cached: Mapping[int, int]) -> Iterator[Result | Problem]:
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as store:
         # A text that is no UTF-8 would otherwise end the reading of the whole table.
         store.text_factory = lambda text: text.decode(errors="replace")
         for number, values in enumerate(store.execute(_QUERY)):
             record = Part(dict(zip(_COLUMNS, values, strict=True)))
-            yield admitted(_result(record, f"{name}[{number}]"), record)
+            result = _result(record, f"{name}[{number}]")
+            if result.success and result.cached_tokens is None and number in cached:
+                result = dataclasses.replace(result, cached_tokens=cached[number])
+            yield admitted(result, record)
 
 
 def _result(record: Part, place: str) -> Result:
