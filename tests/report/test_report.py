@@ -96,7 +96,8 @@ def test_the_page_shows_promises_findings_and_windows():
 
 def test_a_request_with_a_finding_is_drawn_apart_by_shape_and_colour():
     found = page(audited(spoil=short))
-    assert found.count('<circle class="kept"') == 2 * 11  # by rank, and by first token
+    kept = found.count('<circle class="kept"')
+    assert kept == 5 * 11  # by rank, over time, by first token, TTFT and TPOT beside the ratio
     assert re.search(r'<rect class="broken"[^>]*><title>formal-r00-000003: cached_bound', found)
 
 

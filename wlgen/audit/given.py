@@ -62,6 +62,12 @@ class Given:
         return self.pair or any(s.role != "plain" for scrape in scrapes for s in scrape.servers)
 
     @property
+    def servers(self) -> list[str]:
+        """The addresses of the servers that the scrapes are of, each with its role if it is one of a pair."""
+        scrapes = [scrape for scrape in (self.before, self.after) if scrape is not None]
+        return [s.url if s.role == "plain" else f"{s.url} ({s.role})" for of in scrapes for s in of.servers]
+
+    @property
     def span(self) -> Span | None:
         """From the first scrape to the second one; None without two scrapes."""
         if self.before is None or self.after is None:

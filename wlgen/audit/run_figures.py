@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,7 +48,8 @@ class Figures:
     name: whole, stable_v1 or stable_v2. missing: why there is no window. start: seconds after the run's first
     start. meets_floor: whether the window has at least 128 members and 60 seconds; smaller windows show no
     steady state. concurrency: the limit for which the stable windows were searched: the given limit, or the
-    observed peak. output_tokens_per_s, requests_per_s: members, each counted whole, over the duration. e2el,
+    observed peak. prompt_tokens_per_s, output_tokens_per_s, requests_per_s: members, each counted whole, over
+    the duration; prompt tokens are those that were sent, cached ones too. e2el,
     ttft: seconds. tpot: seconds for each token after the first, of requests with more than one token.
     mean_concurrency: the mean over time of all requests that ran in the window. spacing: seconds between the
     members' starts. planned_spacing: 1 / rate.
@@ -62,6 +63,8 @@ class Figures:
     meets_floor: bool = False
     concurrency: int
     concurrency_given: bool = False
+    prompt_tokens: int | None = None
+    prompt_tokens_per_s: float | None = None
     output_tokens: int | None = None
     output_tokens_per_s: float | None = None
     output_tokens_per_s_per_card: float | None = None
@@ -80,13 +83,14 @@ class Timeline:
     """The successful requests of a run whose end is known, in record order; arrays of shape (requests,).
 
     start: None if the client records only durations. ttft, e2el: seconds, NaN if not recorded.
-    output_tokens: -1 if not observed.
+    prompt_tokens, output_tokens: -1 if not observed.
     """
 
     start: Times | None
     end: Times
     ttft: Times
     e2el: Times
+    prompt_tokens: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
 
     @classmethod
@@ -100,9 +104,8 @@ class Timeline:
             end=np.array([r.end for r in ended], dtype=np.float64),
             ttft=np.array([r.ttft for r in ended], dtype=np.float64),
             e2el=np.array([r.latency for r in ended], dtype=np.float64),
-            output_tokens=np.array(
-                [-1 if r.output_tokens is None else r.output_tokens for r in ended], np.int64
-            ),
+            prompt_tokens=_counts(r.prompt_tokens for r in ended),
+            output_tokens=_counts(r.output_tokens for r in ended),
         )
 
     @property
@@ -142,7 +145,8 @@ def _durations_alone(timeline: Timeline, limit: int) -> tuple[Figures, ...]:
         missing=why,
         members=len(everyone),
         concurrency=limit,
-        output_tokens=_tokens(timeline, everyone),
+        prompt_tokens=_total(timeline.prompt_tokens),
+        output_tokens=_total(timeline.output_tokens),
         ttft=ttft,
         tpot=tpot,
         e2el=e2el,
@@ -157,8 +161,8 @@ def _of_window(timeline: Timeline, window: Window, limit: int, setting: Setting)
         return Figures(name=window.name, missing=window.missing, concurrency=limit)
     members, duration = window.members, window.duration
     peak, mean = running(start, timeline.end, window.start, window.end)
-    tokens = _tokens(timeline, members)
-    speed = tokens / duration if tokens is not None and duration > 0 else None
+    sent, tokens = _total(timeline.prompt_tokens[members]), _total(timeline.output_tokens[members])
+    speed = _rate(tokens, duration)
     ttft, tpot, e2el = _latencies(timeline, members)
     return Figures(
         name=window.name,
@@ -168,10 +172,12 @@ def _of_window(timeline: Timeline, window: Window, limit: int, setting: Setting)
         meets_floor=len(members) >= MEMBERS_FLOOR and duration >= SECONDS_FLOOR,
         concurrency=limit,
         concurrency_given=setting.concurrency is not None,
+        prompt_tokens=sent,
+        prompt_tokens_per_s=_rate(sent, duration),
         output_tokens=tokens,
         output_tokens_per_s=speed,
         output_tokens_per_s_per_card=speed / setting.cards if speed is not None and setting.cards else None,
-        requests_per_s=len(members) / duration if duration > 0 else None,
+        requests_per_s=_rate(len(members), duration),
         ttft=ttft,
         tpot=tpot,
         e2el=e2el,
@@ -182,9 +188,16 @@ def _of_window(timeline: Timeline, window: Window, limit: int, setting: Setting)
     )
 
 
-def _tokens(timeline: Timeline, members: NDArray[np.int64]) -> int | None:
+def _counts(found: Iterable[int | None]) -> NDArray[np.int64]:
+    return np.array([-1 if count is None else count for count in found], np.int64)
+
+
+def _rate(count: int | None, duration: float) -> float | None:
+    return count / duration if count is not None and duration > 0 else None
+
+
+def _total(tokens: NDArray[np.int64]) -> int | None:
     # No total if one count is missing: a total without it would be too low, and look exact.
-    tokens = timeline.output_tokens[members]
     return int(tokens.sum()) if len(tokens) and (tokens >= 0).all() else None
 
 

@@ -43,8 +43,8 @@ class Lateness:
     """How far the requests of a run were off their planned times.
 
     planned: how many rows have a planned time. limit: seconds that a request may be off. seen: the delays,
-    None if no result says when it was sent; by_rank: the delays of each rank. off: seconds of each
-    request further off than the limit, by row, early below 0; findings: the same in words.
+    None if no result says when it was sent; by_rank: the delays of each rank. delays: seconds of each
+    request, by row, early below 0. findings: the requests further off than the limit.
 
     Times count from the request, among the first ten of a round, that was sent earliest against its plan. So
     a slow first request makes no other request early, and a client that sends twice as fast as planned is
@@ -56,8 +56,13 @@ class Lateness:
     limit: float
     seen: Delays | None
     by_rank: Mapping[int, Delays]
-    off: Mapping[str, float]
+    delays: Mapping[str, float]
     findings: Mapping[str, Finding]
+
+    @property
+    def off(self) -> dict[str, float]:
+        """The delays that are beyond the limit."""
+        return {row_id: self.delays[row_id] for row_id in self.findings}
 
     @property
     def unseen(self) -> int:
@@ -98,7 +103,7 @@ def lateness(
         limit=limit,
         seen=_delays([seconds for _, seconds in off]) if off else None,
         by_rank={rank: _delays(each) for rank, each in sorted(of_rank.items())},
-        off={row.id: seconds for row, seconds in beyond},
+        delays={row.id: seconds for row, seconds in off},
         findings={row.id: _finding(row, seconds, limit) for row, seconds in beyond},
     )
 

@@ -142,6 +142,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         clients=files.clients,
         results=files.paths,
         witnesses=witnesses,
+        servers=given.servers,
         options=chosen | how | {"absent_is_zero": absent_is_zero, "pair": pair},
     )
     if html is not None:

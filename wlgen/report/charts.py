@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -22,10 +23,13 @@ LEAST = 0.004  # the least width of a bar, as a share of the plot's width
 
 
 def by_rank(audit: Audit) -> str:
-    """Return the picture of rows' ratios by rank: a dot for each row, or counts in bins if there are many."""
+    """Return the picture of rows' ratios by rank: a dot for each row, or counts in bins if there are many.
+
+    "" where no ratio was observed.
+    """
     seen = [(outcome, ratio) for outcome in audit.outcomes if (ratio := outcome.cached_ratio) is not None]
     if not seen:
-        return "<p>No cached tokens were observed, so there is nothing to draw.</p>"
+        return ""
     ranks = sorted({outcome.row.dp_rank for outcome in audit.outcomes})
     axis = _ratio_axis(audit, [ratio for _, ratio in seen])
     bounds = _bounds(audit)
@@ -55,7 +59,10 @@ def by_rank(audit: Audit) -> str:
 
 
 def distribution(audit: Audit) -> str:
-    """Return how many rows have which ratio: for each value if there are few, otherwise for ranges."""
+    """Return how many rows have which ratio: for each value if there are few, otherwise for ranges.
+
+    "" where no ratio was observed.
+    """
     ratios = [ratio for outcome in audit.outcomes if (ratio := outcome.cached_ratio) is not None]
     broken = {
         o.cached_ratio
@@ -71,6 +78,8 @@ def distribution(audit: Audit) -> str:
     else:
         lines = list(_ranges(ratios, broken))
     missing = len(audit.outcomes) - len(ratios)
+    if not ratios:
+        return ""
     if missing:
         lines.append(("not observed, failed or missing", missing, True))
     most = max((count for _, count, _ in lines), default=1)
@@ -134,12 +143,17 @@ def _ranges(
     ratios: Sequence[CachedRatio], broken: AbstractSet[CachedRatio]
 ) -> Iterator[tuple[str, int, bool]]:
     values = np.array([100 * ratio.value for ratio in ratios])
-    counts, edges = np.histogram(values, bins=LEVELS)
-    places = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, LEVELS - 1)
+    axis = Axis(float(values.min()), float(values.max()))
+    ticks = axis.ticks(LEVELS - 2)
+    step = ticks[1] - ticks[0]
+    low, high = math.floor(axis.low / step), math.floor(axis.high / step) + 1
+    edges = np.array([n * step for n in range(low, high + 1)])  # round values, of which the outer hold all
+    counts = np.histogram(values, bins=edges)[0]
+    places = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(counts) - 1)
     bad = {int(place) for place, ratio in zip(places, ratios, strict=True) if ratio in broken}
     for number_, count in reversed(list(enumerate(counts.tolist()))):
         if count:
-            yield f"{edges[number_]:.4f} to {edges[number_ + 1]:.4f} %", count, number_ in bad
+            yield f"{edges[number_]:.6g} to {edges[number_ + 1]:.6g} %", count, number_ in bad
 
 
 def _bar(label: str, count: int, is_broken: bool, *, most: int) -> str:  # noqa: FBT001 (a line of a table)

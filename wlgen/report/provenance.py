@@ -25,17 +25,20 @@ class AuditedFile:
 class Provenance:
     """All that makes two audits two audits.
 
-    audited: when, ISO 8601 in UTC. set_sha256: the spec's fingerprint. engine, rule, dp_ranks: what
-    the spec says of the server. clients: whose result files they are. results, witnesses: the files of the
-    client, and those of the servers. options: those of the command that were given.
+    audited: when, ISO 8601 in UTC. set_sha256: the spec's fingerprint. model: whose tokenizer and chat format
+    the set has. engine, rule, dp_ranks: what the spec says of the server. servers: the addresses that its
+    counters are of, if they were given. clients: whose result files they are. results, witnesses: the files
+    of the client, and those of the servers. options: those of the command that were given.
     """
 
     wlgen: str
     audited: str
     set_sha256: str
+    model: str
     engine: str
     rule: str
     dp_ranks: int
+    servers: tuple[str, ...]
     clients: tuple[str, ...]
     results: tuple[AuditedFile, ...]
     witnesses: tuple[AuditedFile, ...]
@@ -49,6 +52,7 @@ class Provenance:
         clients: Sequence[str],
         results: Iterable[Path],
         witnesses: Iterable[Path],
+        servers: Iterable[str] = (),
         options: Mapping[str, str | float | bool | list[str] | list[int] | None],
     ) -> Provenance:
         """Return the provenance of an audit that was just made; it reads each file once for its hash."""
@@ -56,9 +60,11 @@ class Provenance:
             wlgen=__version__,
             audited=datetime.now(UTC).isoformat(timespec="seconds"),
             set_sha256=manifest.spec_sha256,
+            model=str(manifest.encoding["name"]),
             engine=manifest.cache.engine,
             rule=manifest.cache.name,
             dp_ranks=manifest.dp_ranks,
+            servers=tuple(dict.fromkeys(servers)),
             clients=tuple(clients),
             results=tuple(map(_hashed, results)),
             witnesses=tuple(_hashed(file) for path in witnesses for file in _files(path)),
@@ -69,9 +75,11 @@ class Provenance:
         """Return what a person reads, but for the files: [("set", "3f2a..."), ("options", "cards 16")]."""
         given = (f"{name.replace('_', ' ')} {_shown(value)}" for name, value in self.options.items())
         return [
-            ("set", self.set_sha256),
-            ("server", f"{self.engine}, rule {self.rule}, {self.dp_ranks} ranks, as the spec says"),
             ("client", ", ".join(self.clients) or "none"),
+            ("server", ", ".join((*self.servers, f"{self.engine}, {self.dp_ranks} ranks, as the spec says"))),
+            ("cache rule", self.rule),
+            ("model", self.model),
+            ("set", self.set_sha256),
             ("audited", f"{self.audited} by wlgen {self.wlgen}"),
             ("options", ", ".join(given) or "none"),
         ]

@@ -1,10 +1,14 @@
-"""The style of the report's page: dark on light, one column, the same on a laptop, a phone and paper."""
+"""The style of the report's page: one column, dark on light or light on dark, for screen and paper."""
 
 from __future__ import annotations
 
 STYLE = """
-:root { color-scheme: light; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --paper: #fff;
-  --wash: #f6f8fa; --kept: #1f5fa8; --broken: #b3261e; --wait: #9db9d9; }
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --paper: #fff;
+  --wash: #f6f8fa; --kept: #1f5fa8; --broken: #b3261e; --wait: #9db9d9; --unseen: #8c959f; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --ink: #e6edf3; --soft: #9aa4af; --line: #3a424c; --paper: #0f1419; --wash: #181f27;
+    --kept: #6ca6ee; --broken: #ff7b72; --wait: #35527a; --unseen: #6e7681; }
+}
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 72rem; padding: 1.5rem 1.25rem 3rem; color: var(--ink);
   background: var(--paper); font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
@@ -16,6 +20,10 @@ code { font: .87em ui-monospace, "DejaVu Sans Mono", Menlo, monospace; overflow-
 .soft, figcaption, summary { color: var(--soft); font-size: .87rem; }
 summary { cursor: pointer; }
 
+.identity { display: flex; flex-wrap: wrap; gap: .1rem 1.5rem; margin: .25rem 0 .75rem; font-size: .87rem; }
+.identity div { display: flex; gap: .4rem; min-width: 0; }
+.identity dt { color: var(--soft); }
+.identity dd { margin: 0; overflow-wrap: anywhere; }
 .verdict { display: inline-block; margin: .25rem 0 1rem; padding: .4rem .7rem; border-left: 5px solid;
   background: var(--wash); font-weight: 600; }
 .verdict.kept { border-color: #1a7f37; }
@@ -51,6 +59,8 @@ figure { margin: 1rem 0 1.5rem; }
 .kept { fill: var(--kept); }
 .broken { fill: var(--broken); }
 .wait { fill: var(--wait); }
+.unseen { fill: var(--unseen); }
+.mark { fill: var(--ink); }
 .area { fill: var(--wait); stroke: var(--kept); vector-effect: non-scaling-stroke; }
 .node { fill: var(--wait); stroke: var(--paper); }
 text.words { fill: var(--ink); font-size: .75rem; text-anchor: middle; dominant-baseline: central; }
@@ -61,6 +71,7 @@ text.words { fill: var(--ink); font-size: .75rem; text-anchor: middle; dominant-
 .item { white-space: nowrap; margin-right: 1rem; }
 .key { display: inline-block; width: .75rem; height: .75rem; margin-right: .35rem; background: var(--kept); }
 .key.broken { background: var(--broken); }
+.key.unseen { background: var(--unseen); }
 .key.wait { background: var(--wait); }
 .key.dash { height: 0; width: 1.1rem; background: none; border-top: 2px dashed var(--ink);
   vertical-align: .25rem; }

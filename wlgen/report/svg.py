@@ -77,6 +77,12 @@ def steps(heights: Sequence[float], kind: str) -> str:
     return f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" width="100%" height="100%">{shape}</svg>'
 
 
+def lane(heights: Sequence[float], y: Sequence[float], kind: str) -> str:
+    """Return `steps` between y[0] and y[1] of a plot, such as the lane of one rank."""
+    place = f'y="{_percent(1 - y[1])}" width="100%" height="{_percent(y[1] - y[0])}"'
+    return f"<svg {place}>{steps(heights, kind)}</svg>"
+
+
 def line(heights: Sequence[float], kind: str) -> str:
     """Return a line of one height, 0 to 1, for each of equal parts of the width."""
     width = 1000 / len(heights)
