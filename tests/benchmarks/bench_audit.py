@@ -20,11 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import orjson
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from kit.audits import manifest, row, write_set
 
+from wlgen.build.store import manifest_bytes
 from wlgen.encodings import Message
 from wlgen.workload.opened import open_workload
 from wlgen.workload.rows import Row
@@ -124,7 +124,7 @@ def write_set_streaming(folder: Path, count: int, size: int) -> None:
         write_set(folder, held)
         files.extend(open_workload(folder).manifest.files)
     content = replace(manifest(ranks=16), files=tuple(files))
-    (folder / "manifest.json").write_bytes(orjson.dumps(content))
+    (folder / "manifest.json").write_bytes(manifest_bytes(content))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,13 @@ import sys
 import time
 from collections.abc import Iterator
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
-from kit.rules import made_rule
 from xxhash import xxh3_64_intdigest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from kit.rules import made_rule
 
 from wlgen.cache.ranks import RankCaches, Request
 from wlgen.cache.rule import CacheRule
