@@ -163,6 +163,37 @@ def test_what_is_no_audit_is_refused_by_name(case, tmp_path):
         wlgen("compare", case("a"))
 
 
+def with_acceptance(path: Path, length: float) -> Path:
+    """Put into an audit's JSON what counters of a server with speculative decoding would have added."""
+    content = json.loads(path.read_text())
+    tasks = {
+        "copy": "a draft model predicts a copied passage easily, so it is higher than on people's prompts"
+    }
+    content["acceptance"] = {
+        "witness": "counters",
+        "output_tokens": 512,
+        "verify_steps": 200,
+        "length": length,
+    }
+    content["acceptance"] |= {"by_slots": None, "by_proposals": None, "tasks": tasks}
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_acceptance_lengths_stand_side_by_side_with_the_task_and_its_warning(case, tmp_path):
+    first = with_acceptance(case("a", "--concurrency", 16), 2.56)
+    second = with_acceptance(case("b", "--concurrency", 8), 3.2)
+    code, answer = compared(first, second)
+    assert code == 0
+    assert answer["comparisons"][0]["changes"]["acceptance length"] == pytest.approx(25)
+    shown = wlgen("compare", first, second, "--html", tmp_path / "page.html").output
+    assert "acceptance length           2.56            3.2        +25.0 %" in shown
+    for place in (shown, (tmp_path / "page.html").read_text()):
+        assert "cceptance length: of the whole run, whatever the window" in place
+        assert "on the task copy: a draft model predicts a copied passage easily" in place
+    assert "acceptance length" not in wlgen("compare", case("c"), case("d")).output
+
+
 def sent(row: Row, running: Rehearsal) -> str:
     """Send a row, and return its line of a result file."""
     start = time.time()

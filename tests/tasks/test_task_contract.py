@@ -17,6 +17,7 @@ def test_a_task_is_options_and_make(name):
     module = registry.load(tasks, name, place="test")
     assert issubclass(module.Options, BaseModel)
     assert callable(module.make)
+    assert " it is " in module.ACCEPTANCE
 
 
 @pytest.mark.parametrize("name", BUILT)

@@ -53,6 +53,7 @@ def audit(
     blind: Sequence[str] = (),
     chains: Chains | None = None,
     row_id: str | None = None,
+    tasks: Callable[[], Mapping[str, str]] = dict,
 ) -> Audit:
     """Audit the rows of `splits` in `rounds` against the results of files, each (name, results).
 
@@ -61,7 +62,8 @@ def audit(
     cached tokens out when they are 0; without that, absent is NOT_OBSERVED. given: what servers say beside
     the results; with it there may be no results at all. blind: why clients of these files keep no cached
     tokens, in words. chains: gives each row's runs of tokens, to explain what deviates. row_id: a row
-    of which each cause that fits says what it predicts. WlgenError where no result could be used, with the
+    of which each cause that fits says what it predicts. tasks: gives the set's tasks, as in Acceptance.
+    WlgenError where no result could be used, with the
     reason for each file, and where the files hold more than one run.
     """
     given, setting = given or Given(), setting or Setting()
@@ -106,7 +108,7 @@ def audit(
         problems=heard.problems,
         ceiling=heard.judged.ceiling,
         sums=heard.sums,
-        acceptance=acceptance(given, heard.served),
+        acceptance=acceptance(given, heard.served, tasks),
         tiers=tiers_of(heard.judged.ceiling, heard.served),
         notes=tuple(heard.judged.notes),
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from wlgen.audit.ceiling import Ceiling
 from wlgen.audit.findings import Promised
@@ -37,7 +37,8 @@ class Acceptance:
     """Speculative decoding over the whole run. None: not observed.
 
     length: output tokens / verify steps, bonus tokens included. by_slots: accepted drafts / draft slots of a
-    fixed width. by_proposals: accepted drafts / drafts that were proposed.
+    fixed width. by_proposals: accepted drafts / drafts that were proposed. tasks: what the rows'
+    texts ask for, and what an acceptance length is like on such texts.
     """
 
     witness: str
@@ -46,6 +47,7 @@ class Acceptance:
     length: float
     by_slots: float | None = None
     by_proposals: float | None = None
+    tasks: Mapping[str, str] = field(default_factory=dict)
 
 
 def sums_of(
@@ -97,8 +99,15 @@ def _held(
     )
 
 
-def acceptance(given: Given, files: RequestFiles) -> Acceptance | None:
+def acceptance(
+    given: Given, files: RequestFiles, tasks: Callable[[], Mapping[str, str]]
+) -> Acceptance | None:
     """Return the acceptance of the whole run, from counters, else from request files, else None."""
+    found = _acceptance(given, files)
+    return None if found is None else dataclasses.replace(found, tasks=tasks())
+
+
+def _acceptance(given: Given, files: RequestFiles) -> Acceptance | None:
     if given.before is not None and given.after is not None:
         # In a pair the decode side runs the drafts, so the figures come from the servers that count steps.
         total: Counter[str] = Counter()

@@ -12,6 +12,7 @@ from wlgen.commands._answer import AsJson, Quiet, show
 if TYPE_CHECKING:
     from wlgen.audit.model import Audit
     from wlgen.report.provenance import Provenance
+    from wlgen.workload.manifest import Manifest
 
 Results: TypeAlias = Annotated[
     list[Path] | None,
@@ -134,6 +135,7 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
         blind=files.blind,
         chains=lambda: planned_chains(workload),
         row_id=explain,
+        tasks=lambda: _tasks(workload.manifest),
     )
     chosen = {"client": client, "split": split, "round": round_}
     how = {"concurrency": concurrency, "rate": rate, "cards": cards, "late": late}
@@ -148,6 +150,14 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     if html is not None:
         write_page(found, html, planned_tree(workload), provenance)
     _end_with(found, provenance, as_json=as_json, quiet=quiet)
+
+
+def _tasks(manifest: Manifest) -> dict[str, str]:
+    """Return the tasks of a set, and what the acceptance length is like on the texts of each."""
+    from wlgen import registry, tasks
+
+    names = dict.fromkeys(str(of["task"]["name"]) for of in manifest.classes)
+    return {name: registry.load(tasks, name, place="task").ACCEPTANCE for name in names}
 
 
 def _end_with(found: Audit, provenance: Provenance, *, as_json: bool, quiet: bool) -> NoReturn:

@@ -68,7 +68,7 @@ def shape() -> Any:
 
 
 def _lines(cases: Sequence[Case], found: Sequence[Comparison], because: str) -> Iterator[str]:
-    from wlgen.report.compared import figure
+    from wlgen.report.compared import acceptance_notes, figure
 
     heads = ("worst cached", "output tokens/s", "TTFT p50 s", "TPOT p50 s")
     yield f"{'case':{_FILE}} {'promises':10} " + " ".join(f"{head.removesuffix(' s'):>10}" for head in _SHORT)
@@ -84,6 +84,7 @@ def _lines(cases: Sequence[Case], found: Sequence[Comparison], because: str) -> 
         yield f"{comparison.file} differs in: {'; '.join(told) or 'nothing that is known'}"
         if len(cases) > 2 and comparison.changes:  # noqa: PLR2004
             yield "  change: " + ", ".join(_changes(comparison))
+    yield from acceptance_notes(cases)
     if because:
         yield f"because: {because}"
     if refused := list(_refusals(found)):

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from wlgen.audit.model import Verdict
 from wlgen.audit.run_figures import Figures
+from wlgen.audit.server_figures import Acceptance
 from wlgen.errors import Problem, WlgenError
 from wlgen.report.provenance import Provenance
 from wlgen.report.words import FLOOR, WINDOWS
@@ -46,6 +47,7 @@ class AuditedCase:
     verdict: Verdict
     promises: ObservedPromises
     windows: tuple[Figures, ...]
+    acceptance: Acceptance | None
     provenance: Provenance
 
 
@@ -54,7 +56,9 @@ class Case:
     """One audited run.
 
     window: the one whose figures are compared. missing: why it is not the one asked for, or why it has none.
-    named: what a person can name of it, such as {"concurrency": "32"}. figures: None is not observed.
+    named: what a person can name of it, such as {"concurrency": "32"}. figures: None is not observed; the
+    acceptance length is of the whole run, whatever the window. tasks: what that length is like on the set's
+    tasks.
     """
 
     file: str
@@ -68,6 +72,7 @@ class Case:
     seconds: float | None
     named: Mapping[str, str]
     figures: Mapping[str, float | None]
+    tasks: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +164,10 @@ def _case(file: str, audited: AuditedCase, window: str) -> Case:
             "output tokens/s": there.output_tokens_per_s,
             "tokens/s/card": there.output_tokens_per_s_per_card,
             **_latencies(there),
+            "acceptance length": audited.acceptance.length if audited.acceptance else None,
             "running": there.mean_concurrency,
         },
+        tasks=audited.acceptance.tasks if audited.acceptance else {},
     )
 
 
@@ -212,6 +219,15 @@ def _refusals(first: Case, case: Case, differs: Mapping[str, tuple[str, str]], b
     for each in (first, case):
         if each.verdict != "KEPT":
             yield f"{each.file}: its promises are {each.verdict}"
+
+
+def acceptance_notes(cases: Sequence[Case]) -> list[str]:
+    """Return what a reader must know of the acceptance lengths of some cases; nothing where none has one."""
+    tasks = {name: like for case in cases for name, like in case.tasks.items()}
+    if not tasks:
+        return []
+    said = (f"acceptance on the task {name}: {like}" for name, like in tasks.items())
+    return ["acceptance length: of the whole run, whatever the window", *said]
 
 
 def _change(name: str, first: Case, case: Case) -> float | None:

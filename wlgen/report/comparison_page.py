@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wlgen.errors import error
-from wlgen.report.compared import Case, Comparison, change, figure
+from wlgen.report.compared import Case, Comparison, acceptance_notes, change, figure
 from wlgen.report.style import STYLE
 from wlgen.report.words import WINDOWS
 
@@ -40,6 +40,8 @@ _PAGE = """\
 </tbody></table></div>
 <p class="soft">Each change is against the first case. A change of a cached ratio is in points, of any other
 figure in percent.</p>
+{% for note in notes %}<p class="soft">{{ note }}.</p>
+{% endfor -%}
 {% for comparison in comparisons if comparison.refusals -%}
 <h2>No change is quoted of {{ comparison.file }}</h2>
 <ul>{% for line in comparison.refusals %}<li>{{ line }}</li>{% endfor %}</ul>
@@ -63,6 +65,7 @@ def write_comparison(path: Path, cases: Sequence[Case], found: Sequence[Comparis
         style=Markup(STYLE),  # noqa: S704 (our own)
         refused=sum(bool(comparison.refusals) for comparison in found),
         lines=side_by_side(cases, found),
+        notes=acceptance_notes(cases),
     )
     try:
         path.write_text(html, encoding="utf-8")

@@ -101,6 +101,7 @@ def witnesses(audit: Audit) -> list[str]:
             f"acceptance {name}: {NOT_OBSERVED if rate is None else f'{rate:.4f}'} = accepted drafts / {of}"
             for rate, name, of in told
         ]
+        lines += [f"acceptance on the task {name}: {like}" for name, like in drafts.tasks.items()]
     return [*lines, *audit.notes]
 
 

@@ -1,6 +1,7 @@
 """Tasks: what the text of a request asks for.
 
-A task is one module here with `Options` (a strict pydantic model of what a spec may set) and
+A task is one module here with `Options` (a strict pydantic model of what a spec may set), `ACCEPTANCE` (what
+the acceptance length of speculative decoding is like on its texts, in a sentence without its end) and
 `make(options, lexicon, place, folder) -> Task`. A task that reads files or data sets also has
 `content_sha256(options, place, folder) -> str`, the hash of what they hold now. Errors begin with `place`;
 relative paths start from `folder`.

@@ -13,6 +13,8 @@ from wlgen.strict.model import Strict
 from wlgen.text.english import SENTENCE_TOKENS
 from wlgen.text.lexicon import Chunk, Lexicon
 
+ACCEPTANCE = "a draft model predicts a copied passage easily, so it is higher than on people's prompts"
+
 # Both texts begin with the full stop of the sentence before them, since ".\n\n" may be one token.
 _ASK = ".\n\nCopy the passage below word for word, from its first word to its last. Add nothing.\n\nPassage:"
 _CLOSE = ".\n\nNow write the passage again, word for word."

@@ -24,6 +24,7 @@ from wlgen.tasks._corpus_files import MOST_CHARACTERS, CorpusSource, read_datase
 from wlgen.tasks._corpus_text import CONTEXT, Circle, Ends, Follow, Tokens, safe_text, spans_of, with_offsets
 from wlgen.text.lexicon import Chunk, Ids, Lexicon
 
+ACCEPTANCE = "the text is your own, so it is that of a model that goes on with your text"
 _SEAM = 256  # characters beside a seam that are encoded to test the seam
 _AGREED = 16  # tokens beside the seam that must then be the same
 _DRAWS = 16  # places tried for the start of a stream

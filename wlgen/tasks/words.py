@@ -8,6 +8,8 @@ from wlgen.streams import Coordinates
 from wlgen.strict.model import Strict
 from wlgen.text.lexicon import Chunk, Lexicon
 
+ACCEPTANCE = "a draft model can hardly predict random words, so it is lower than on people's prompts"
+
 
 class Options(Strict):
     """Random words have no options."""
