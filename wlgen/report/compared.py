@@ -17,7 +17,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from wlgen.audit.model import Verdict
 from wlgen.audit.run_figures import Figures
-from wlgen.audit.server_figures import Acceptance
 from wlgen.errors import Problem, WlgenError
 from wlgen.report.provenance import Provenance
 from wlgen.report.words import FLOOR, WINDOWS
@@ -39,6 +38,14 @@ class ObservedPromises:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedAcceptance:
+    """The acceptance length of a case's whole run, and what such lengths are like on its tasks."""
+
+    length: float
+    tasks: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedCase:
     """What a comparison reads of an audit's JSON; the keys are those that `wlgen audit --json` prints."""
 
@@ -47,7 +54,7 @@ class AuditedCase:
     verdict: Verdict
     promises: ObservedPromises
     windows: tuple[Figures, ...]
-    acceptance: Acceptance | None
+    acceptance: ObservedAcceptance | None
     provenance: Provenance
 
 
