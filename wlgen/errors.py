@@ -23,6 +23,11 @@ def printable(words: str, most: int = SHOWN) -> str:
     return line if len(line) <= most else line[:most] + "..."
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, which has an s unless the count is 1: "1 row", "1,024 rows"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def escaped(words: str) -> str:
     """Return words whose every character but a line end is printable; the others are spelled as escapes."""
     if words.isprintable():

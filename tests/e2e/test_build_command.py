@@ -68,7 +68,7 @@ def test_a_set_is_planned_built_recognised_and_verified(tmp_path):
     assert broken_promises(output / "small") == []
     verified = run("verify", output / "small", "--full")
     assert (verified.returncode, verified.stderr) == (0, "")
-    assert verified.stdout.endswith("10 rows, 2950 tokens, 0 findings\n")
+    assert verified.stdout.endswith("10 rows, 2,950 tokens, 0 findings\n")
 
 
 def test_two_processes_give_the_same_bytes(tmp_path):

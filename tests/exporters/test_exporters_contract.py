@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, cycle, islice
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -136,7 +136,7 @@ def test_the_run_card_has_every_split_and_an_audit_that_can_be_run(client: str, 
         target(form, manifest=replace(audits.manifest(), cache=rule)), portions()
     )
     assert list(card.commands) == list(SPLITS)
-    assert card.source
+    assert (card.source, card.checked) == (exporter(client).CLIENT, exporter(client).CHECKED)
     assert card.off.strip().startswith("- ")
     reader = card.audit.rpartition("--client ")[2]
     assert not card.audit or reader in registry.names(readers)
@@ -176,3 +176,12 @@ def test_sglang_refuses_raw_text():
     raw = replace(audits.manifest(), encoding={**audits.manifest().encoding, "chat": False})
     with pytest.raises(WlgenError, match="expected a set with chat framing"):
         consume(exporter("sglang").files(prompts("sglang", "text"), target("text", manifest=raw)))
+
+
+def test_the_clients_that_the_slow_tests_install_are_those_that_the_cards_are_of():
+    """ais-bench-benchmark==3.1.20260630 is AISBench 3.1.20260630, as its exporter says."""
+    script = (Path(__file__).parents[1] / "clients/set_up.sh").read_text()
+    cases = script[script.index("case $client in") :]
+    for client in ("aisbench", "sglang", "vllm", "aiperf", "guidellm", "evalscope"):
+        version = next(part for part in exporter(client).CLIENT.split() if part[0].isdecimal())
+        assert f"=={version}" in cases.partition(f"  {client})")[2].partition(";;")[0]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from wlgen.audit.findings import Promised
 from wlgen.audit.moved import Moved, movement
+from wlgen.errors import counted
 from wlgen.witnesses import Scrape
 
 UNCOUNTED = "not counted"
@@ -134,7 +135,7 @@ def _of_these_rows(sent: SentRows, moved: Moved) -> Iterator[Condition]:
     yield Condition(
         name="the results show each row once, successful, in one attempt",
         holds=not spoilt,
-        seen="; ".join(spoilt) or f"{len(sent.rows)} rows, each once",
+        seen="; ".join(spoilt) or f"{counted(len(sent.rows), 'row')}, each once",
     )
     if not sent.rows:
         return

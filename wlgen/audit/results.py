@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from wlgen import readers, registry
-from wlgen.errors import Problem, WlgenError, regular
+from wlgen.errors import Problem, WlgenError, counted, regular
 from wlgen.readers import Reader, Result, Source
 
 OPENING = 4096  # the first bytes of a file, by which its client is recognised
@@ -96,7 +96,9 @@ def _choose(paths: Sequence[Path], client: str | None) -> list[tuple[Path, Reade
             found = [(p, reader) for p in below if (reader := _recognised(p, loaded))]
             if not found:
                 expected = f"result files of {client or 'a known client'} in this folder"
-                found_files = f"none among {len(below)} files with the ending {' or '.join(SUFFIXES)}"
+                found_files = (
+                    f"none among {counted(len(below), 'file')} with the ending {' or '.join(SUFFIXES)}"
+                )
                 remedy = "Give the folder that the client wrote into, or a file of it with --client."
                 problems.append(Problem(place=str(path), expected=expected, found=found_files, remedy=remedy))
             chosen += found

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from wlgen.audit.findings import Promised
-from wlgen.errors import Problem
+from wlgen.errors import Problem, counted
 from wlgen.readers import Result
 
 ALIKE = 0.5  # of the smaller part's rows, the share that a second run repeats; less is a request sent twice
@@ -82,7 +82,7 @@ def _problem(run: Sequence[FilePart], first: Sequence[FilePart], number: int) ->
     return Problem(
         place=_names(run),
         expected="the results of one run",
-        found=f"run {number}, which sends {again} rows of {_names(first)} again{when}",
+        found=f"run {number}, which sends {counted(again, 'row')} of {_names(first)} again{when}",
         remedy="Audit each run by itself: give only its files. A later run counts only if `wlgen prepare` "
         "flushed and seeded the server before it",
     )

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from wlgen.commands._answer import AsJson, Quiet, shape_of, show
+from wlgen.errors import counted
 
 
 def command(  # noqa: PLR0917 (typer gives each option by name)
@@ -58,8 +59,8 @@ def command(  # noqa: PLR0917 (typer gives each option by name)
     elif not quiet:
         size = sum(f.bytes for f in exported.files)
         typer.echo(
-            f"{exported.folder}: {exported.rows} rows for {exported.client} ({exported.form}), "
-            f"{len(exported.files)} files, {size:,} bytes"
+            f"{exported.folder}: {counted(exported.rows, 'row')} for {exported.client} ({exported.form}), "
+            f"{counted(len(exported.files), 'file')}, {size:,} bytes"
         )
         typer.echo(f"The commands are in {exported.folder / 'RUN.md'}")
 

@@ -58,6 +58,7 @@ def _said(kind: str, name: str) -> Iterator[str]:
         from wlgen import exporters
 
         module = registry.load(exporters, name, place=name)
+        yield f"{'run by its card with' if module.CHECKED else 'facts of'} {module.CLIENT}"
         yield f"one file a {module.ONE_FILE_A}"
         if len(module.FORMS) > 1:
             yield "--form " + "; ".join(f"{form.name}: {form.about}" for form in module.FORMS)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wlgen.commands._answer import AsJson, Quiet, shape_of, show
+from wlgen.errors import counted
 
 _SHOWN = 12
 
@@ -78,7 +79,7 @@ def shape() -> Any:
 
 
 def _lines(found: Rounds, title: str, page_size: int) -> list[str]:
-    lines = [f"{title}{found.rounds} rounds, {found.tokens} tokens to compute"]
+    lines = [f"{title}{counted(found.rounds, 'round')}, {counted(found.tokens, 'token')} to compute"]
     lines += ["first      " + " ".join(str(list(batch)) for batch in found.first_rounds)]
     lines += ["chunks     tokens   times"]
     shown = list(found.chunks.items())[:_SHOWN]

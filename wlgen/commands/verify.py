@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wlgen.commands._answer import AsJson, Quiet, shape_of, show
+from wlgen.errors import counted
 
 if TYPE_CHECKING:
     from wlgen.verify import Verification
@@ -72,15 +73,13 @@ def _summary(folder: Path, manifest: Manifest, verified: Verification) -> str:
     missing = []
     if verified.missing_ranks:
         here = manifest.dp_ranks - len(verified.missing_ranks)
-        missing.append(f"{here} of {manifest.dp_ranks} ranks")
+        missing.append(f"{here} of {counted(manifest.dp_ranks, 'rank')}")
     if verified.missing_rounds:
         here = len(manifest.rounds or ())
         missing.append(f"{here} of {here + len(verified.missing_rounds)} rounds")
     part = f" (a part, {' and '.join(missing)})" if missing else ""
-    count = len(verified.findings)
-    lines = [f"{folder}{part}: {verified.rows} rows, {verified.tokens} tokens, {count} findings"]
-    if count == 1:
-        lines = [lines[0].removesuffix("s")]
+    rows, found = counted(verified.rows, "row"), counted(len(verified.findings), "finding")
+    lines = [f"{folder}{part}: {rows}, {verified.tokens:,} tokens, {found}"]
     if verified.composed is not None:
-        lines.append(f"{verified.composed} of {verified.rows} rows are what the spec composes to")
+        lines.append(f"{verified.composed:,} of {rows} are what the spec composes to")
     return "\n".join(lines)

@@ -199,17 +199,16 @@ class Portion:
 class RunCard:
     """How a person runs the files: shell, and Markdown whose lines start with "- ".
 
-    source: the client and version these facts are of. checked: whether tests/clients and tests/servers ran
-    this version by its card. install: what `pip install` is given, in an environment for this client alone;
-    "" if there is nothing to install. setup: variables of the commands, beside those that every card sets.
-    commands: part -> exact shell lines. audit: what `wlgen audit` is given after the set, with PART for the
-    part, "" where nothing can be audited. off: each known trap and what switches it off.
-    blind: what the client does not report, in a sentence or two, and what tells it instead; "" if it reports
-    all that an audit asks. limits: what this client cannot do.
+    source, checked: CLIENT and CHECKED of the exporter. install: what `pip install` is given, in an
+    environment for this client alone; "" if there is nothing to install. setup: variables of the commands,
+    beside those that every card sets. commands: part -> exact shell lines. audit: what `wlgen audit` is given
+    after the set, with PART for the part, "" where nothing can be audited. off: each known trap and what
+    switches it off. blind: what the client does not report, in a sentence or two, and what tells it instead;
+    "" if it reports all that an audit asks. limits: what this client cannot do.
     """
 
     source: str
-    checked: bool = False
+    checked: bool
     install: str = ""
     setup: str
     commands: Mapping[str, str]
@@ -222,12 +221,16 @@ class RunCard:
 class Exporter(Protocol):
     """What each module of this folder provides.
 
-    FORMS: the first is the default. ONE_FILE_A: a split, whose rows come from the ranks in turn (a client
-    that sends in file order then loads them evenly); a rank; or a rank only where the engine takes the
-    rank in a header alone and this client has one header a run. TAKES_TIMES: whether the client sends each
-    row at its own time; the ranks' rows then come in the order of their times, where they have any.
+    CLIENT: the client and version that the module's facts are of. CHECKED: whether tests/clients and
+    tests/servers ran this version by its card. FORMS: the first is the default. ONE_FILE_A: a split, whose
+    rows come from the ranks in turn (a client that sends in file order then loads them evenly); a rank; or a
+    rank only where the engine takes the rank in a header alone and this client has one header a run.
+    TAKES_TIMES: whether the client sends each row at its own time; the ranks' rows then come in the order of
+    their times, where they have any.
     """
 
+    CLIENT: str
+    CHECKED: bool
     FORMS: tuple[Form, ...]
     ONE_FILE_A: FileUnit
     TAKES_TIMES: bool

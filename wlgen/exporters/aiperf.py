@@ -10,6 +10,8 @@ from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Targ
 from wlgen.exporters._requests import RANK_HEADER, extras, grouped, messages, one_text, rank, request
 from wlgen.exporters._run_card import RUN, commands, in_flight, results
 
+CLIENT = "AIPerf 0.13.0"
+CHECKED = True
 FORMS = (
     Form(name="text", about="messages, with the rank among the extra fields", tokenizer=True),
     Form(
@@ -61,8 +63,8 @@ aiperf profile --url $URL --model $MODEL --endpoint-type {endpoint} --streaming{
   --use-server-token-count --tokenizer "$PWD/{_tokenizer.FOLDER}" --output-artifact-dir {RUN}/{name}"""
 
     return RunCard(
-        source="AIPerf 0.13.0",
-        checked=True,
+        source=CLIENT,
+        checked=CHECKED,
         install="aiperf==0.13.0",
         setup=f"""
 MODEL=NAME                     # the served model's name

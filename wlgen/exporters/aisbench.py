@@ -28,6 +28,8 @@ from wlgen.exporters import (
 from wlgen.exporters._requests import RANK_HEADER, extras, json_line, one_text, rank
 from wlgen.exporters._run_card import RUN, commands, in_flight
 
+CLIENT = "AISBench 3.1.20260630"
+CHECKED = True
 FORMS = (Form(name="text", about="JSONL, a config a split and a model class", tokenizer=True),)
 ONE_FILE_A: FileUnit = "split"
 TAKES_TIMES = True
@@ -145,8 +147,8 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
 
     limit = in_flight(target, portions, apart=False)
     return RunCard(
-        source="AISBench 3.1.20260630",
-        checked=True,
+        source=CLIENT,
+        checked=CHECKED,
         install='ais-bench-benchmark==3.1.20260630 "pyarrow<22"  # it pins numpy < 2',
         setup=f"""
 export PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}" HF_HUB_OFFLINE=1

@@ -10,6 +10,8 @@ from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Targ
 from wlgen.exporters._requests import CHAT, COMPLETIONS, RANK_HEADER, grouped, request
 from wlgen.exporters._run_card import RUN, commands, in_flight, results
 
+CLIENT = "evalscope 1.14.1 perf"
+CHECKED = False
 FORMS = (
     Form(name="text", about="line_by_line: one whole request body a line"),
     Form(name="trace", about="workload_trace: body, a rank header and an id a row; sent on a schedule"),
@@ -60,7 +62,8 @@ evalscope perf --api openai --url $URL{route} --model $MODEL{header} --no-test-c
   --dataset-path {file} --number $(wc -l < {file}) --outputs-dir {RUN}/{name}"""
 
     return RunCard(
-        source="evalscope 1.14.1 perf",
+        source=CLIENT,
+        checked=CHECKED,
         install="'evalscope[perf]==1.14.1'",
         setup=f"""
 MODEL=NAME                     # the served model's name

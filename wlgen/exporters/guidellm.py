@@ -21,6 +21,8 @@ from wlgen.exporters._requests import (
 )
 from wlgen.exporters._run_card import RUN, commands, in_flight, results
 
+CLIENT = "guidellm 0.8.1"
+CHECKED = False
 FORMS = (Form(name="text", about="messages and output_tokens_count", tokenizer=True),)
 ONE_FILE_A: FileUnit = "rank"
 TAKES_TIMES = False
@@ -62,7 +64,8 @@ guidellm run --disable-console --backend "{backend}" \\
   --output kind=json,path={RUN}/{name}.json"""
 
     return RunCard(
-        source="guidellm 0.8.1",
+        source=CLIENT,
+        checked=CHECKED,
         install="guidellm==0.8.1",
         setup=f"""
 MODEL=NAME                     # the served model's name

@@ -13,6 +13,8 @@ from wlgen.exporters._requests import grouped
 from wlgen.exporters._run_card import commands
 from wlgen.pages import ceil_to
 
+CLIENT = "the public Mooncake traces"
+CHECKED = False
 FORMS = (
     Form(name="blocks", about="hash_ids of 512-token blocks, as in the public traces", ids=True),
     Form(name="pages", about="hash_ids of the set's pages, with their block_size", ids=True),
@@ -89,7 +91,8 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
         return f"your-simulator {file}"
 
     return RunCard(
-        source="the public Mooncake traces",
+        source=CLIENT,
+        checked=CHECKED,
         setup="",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
         audit="",

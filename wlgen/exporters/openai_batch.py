@@ -10,6 +10,8 @@ from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Targ
 from wlgen.exporters._requests import grouped, request
 from wlgen.exporters._run_card import RUN, commands, results
 
+CLIENT = "the OpenAI batch format, and vLLM 0.32.0 run-batch"
+CHECKED = False
 FORMS = (
     Form(name="text", about="chat bodies, or completions for a set of raw text"),
     Form(name="ids", about="completions by token ids", ids=True, completes=True),
@@ -43,7 +45,8 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
         )
 
     return RunCard(
-        source="the OpenAI batch format, and vLLM 0.32.0 run-batch",
+        source=CLIENT,
+        checked=CHECKED,
         setup="MODEL=NAME                     # `wlgen export --model NAME` writes it into the bodies",
         commands=commands(portions, apart=apart, of=of),
         audit=f"{results(apart=apart)}.jsonl --client openai-batch",

@@ -11,6 +11,8 @@ from wlgen.exporters._requests import grouped, messages, rank
 from wlgen.exporters._run_card import RUN, commands, in_flight
 from wlgen.workload.rows import OPTIONAL_KEYS
 
+CLIENT = "a client of your own"
+CHECKED = False
 FORMS = (
     Form(name="text", about="every key of the row, with its messages"),
     Form(name="ids", about="the same, and input_ids", ids=True),
@@ -45,7 +47,8 @@ def run_card(target: Target, portions: Sequence[Portion]) -> RunCard:
         return f"your-client {file} > {RUN}/{name}.jsonl"
 
     return RunCard(
-        source="a client of your own",
+        source=CLIENT,
+        checked=CHECKED,
         setup=f"CONCURRENCY={limit}                 # the most requests in flight",
         commands=commands(portions, apart=target.apart(ONE_FILE_A), of=of),
         audit=f"{RUN}/PART.jsonl --client plain",

@@ -11,6 +11,8 @@ from wlgen.exporters import File, FileUnit, Form, Portion, Prompt, RunCard, Targ
 from wlgen.exporters._requests import RANK_HEADER, extras, grouped, messages, rank
 from wlgen.exporters._run_card import RUN, commands, in_flight, results
 
+CLIENT = "SGLang 0.5.23 bench_serving"
+CHECKED = True
 FORMS = (
     Form(name="text", about="messages, rendered by the server", tokenizer=True),
     Form(
@@ -62,8 +64,8 @@ python -m sglang.bench_serving --backend sglang-oai-chat --base-url $URL --model
   --cache-report --output-details --output-file {RUN}/{name}.jsonl"""
 
     return RunCard(
-        source="SGLang 0.5.23 bench_serving",
-        checked=True,
+        source=CLIENT,
+        checked=CHECKED,
         install="sglang==0.5.23",
         setup=f"""
 MODEL=NAME                     # the served model's name

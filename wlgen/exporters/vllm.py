@@ -21,6 +21,8 @@ from wlgen.exporters._requests import (
 )
 from wlgen.exporters._run_card import RUN, commands, in_flight, output_lens, results
 
+CLIENT = "vLLM 0.32.0 bench serve"
+CHECKED = False
 FORMS = (
     Form(name="text", about="prompt is the text, rendered by the server", tokenizer=True),
     Form(
@@ -82,7 +84,8 @@ vllm bench serve --backend {backend} --endpoint {endpoint} --base-url $URL --mod
     fields = "` and `".join(target.pin_fields)
     pin = f"`{fields}` in `--extra-body`" if target.pair else f"`--header {RANK_HEADER}=`"
     return RunCard(
-        source="vLLM 0.32.0 bench serve",
+        source=CLIENT,
+        checked=CHECKED,
         install="vllm==0.32.0",
         setup=f"""
 MODEL=NAME                     # the served model's name

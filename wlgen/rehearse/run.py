@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from wlgen.cache.rule import CacheRule
 from wlgen.engines import DEFAULT, engine
-from wlgen.errors import error
+from wlgen.errors import counted, error
 from wlgen.faults._asked import WantedFault
 from wlgen.rehearse.acting import Acting
 from wlgen.rehearse.faults import Faults
@@ -117,8 +117,8 @@ def run(wanted: WantedRehearsal, say: Callable[[str], None], bar: Callable[[], B
         )
         radix = "on" if wanted.pair.decode_radix else "off"
         say(f"router: {wanted.pair.router}")
-        say(f"prefill: {urls[1]}, {settings.ranks} ranks")
-        say(f"decode: {urls[2]}, {len(pair.decode.ranks)} ranks, radix cache {radix}")
+        say(f"prefill: {urls[1]}, {counted(settings.ranks, 'rank')}")
+        say(f"decode: {urls[2]}, {counted(len(pair.decode.ranks), 'rank')}, radix cache {radix}")
         say(f"listening on {urls[0]}")
         serve_pair(listeners, pair, wanted.pair.router)
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from wlgen.cache.rule import CacheRule
 from wlgen.engines import CHUNK
+from wlgen.errors import counted
 from wlgen.rehearse.acting import Acting
 from wlgen.rehearse.faults import Faults
 
@@ -65,10 +66,10 @@ class Settings:
         numbers = f"page {rule.page_size}, hit quantum {rule.hit_quantum}"
         numbers += ", speculative" if rule.speculative else ""
         numbers += f", sliding window {rule.sliding_window}" if rule.sliding_window else ""
-        held = "without limit" if self.capacity is None else f"of {self.capacity} tokens each"
+        held = "without limit" if self.capacity is None else f"of {counted(self.capacity, 'token')} each"
         return [
             f"model: {self.model}",
-            f"cache rule: {rule.name} ({rule.engine}; {numbers}); {self.ranks} caches {held}",
+            f"cache rule: {rule.name} ({rule.engine}; {numbers}); {counted(self.ranks, 'cache')} {held}",
             f"time model: {self.times}",
             f"faults: {self.faults}" + (f"; {self.acting.words}" if self.acting else ""),
         ]

@@ -11,9 +11,10 @@ from html import escape
 import numpy as np
 
 from wlgen.audit.model import Audit, CachedRatio, RowOutcome
+from wlgen.errors import counted
 from wlgen.pages import percent
 from wlgen.report.svg import Axis, box, dot, legend, level, plot
-from wlgen.report.words import broken_promises, counted, shown_ratio
+from wlgen.report.words import broken_promises, shown_ratio
 
 DOTS = 1500  # the most rows that are drawn as dots; more rows are counted in bins
 LARGE = 700  # the most rows whose dots are large

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from wlgen.audit.model import Verdict
 from wlgen.audit.run_figures import Figures
-from wlgen.errors import Problem, WlgenError
+from wlgen.errors import Problem, WlgenError, counted
 from wlgen.report.provenance import Provenance
 from wlgen.report.words import FLOOR, WINDOWS
 
@@ -222,7 +222,7 @@ def _refusals(first: Case, case: Case, differs: Mapping[str, tuple[str, str]], b
             yield f"{each.file} has no figures: {each.missing}"
         elif not each.meets_floor:
             seconds = "of no known length" if each.seconds is None else f"in {each.seconds:.1f} s"
-            yield f"{each.file} is under the floor of {FLOOR}: {each.requests} requests {seconds}"
+            yield f"{each.file} is under the floor of {FLOOR}: {counted(each.requests, 'request')} {seconds}"
     for each in (first, case):
         if each.verdict != "KEPT":
             yield f"{each.file}: its promises are {each.verdict}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from wlgen.audit.findings import MEANING
 from wlgen.audit.model import Audit, Summary, timed_split
 from wlgen.audit.run_figures import Figures
-from wlgen.errors import error
+from wlgen.errors import counted, error
 from wlgen.plan.tree import Tree, joined
 from wlgen.report.charts import by_rank, distribution
 from wlgen.report.clock import Clock
@@ -29,7 +29,6 @@ from wlgen.report.words import (
     by_kind,
     by_promise,
     class_cells,
-    counted,
     headline,
     left_out,
     number,

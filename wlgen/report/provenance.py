@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from wlgen import __version__
+from wlgen.errors import counted
 from wlgen.workload.manifest import Manifest
 
 
@@ -74,9 +75,10 @@ class Provenance:
     def lines(self) -> list[tuple[str, str]]:
         """Return what a person reads, but for the files: [("set", "3f2a..."), ("options", "cards 16")]."""
         given = (f"{name.replace('_', ' ')} {_shown(value)}" for name, value in self.options.items())
+        ranks = counted(self.dp_ranks, "rank")
         return [
             ("client", ", ".join(self.clients) or "none"),
-            ("server", ", ".join((*self.servers, f"{self.engine}, {self.dp_ranks} ranks, as the spec says"))),
+            ("server", ", ".join((*self.servers, self.engine, f"{ranks}, as the spec says"))),
             ("cache rule", self.rule),
             ("model", self.model),
             ("set", self.set_sha256),

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from wlgen.audit.model import Audit, RowOutcome, timed_split
+from wlgen.errors import counted
 from wlgen.plan.tree import PrefixNode, Stretch, Tree, joined, stretches
 from wlgen.report.svg import Axis, box, legend, level, line, plot, words
-from wlgen.report.words import counted
 
 NODES = 300  # drawn, those with the most rows
 LABELLED = 0.12  # of the width, room for a node's words

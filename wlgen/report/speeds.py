@@ -11,9 +11,10 @@ import numpy as np
 
 from wlgen.audit.model import Audit
 from wlgen.audit.windows import Times
+from wlgen.errors import counted
 from wlgen.report.clock import Clock, Timed, key, peaks
 from wlgen.report.svg import Axis, box, dot, lane, legend, level, plot, steps
-from wlgen.report.words import broken_promises, counted, number
+from wlgen.report.words import broken_promises, number
 
 DOTS = 600  # requests drawn as dots; above, one in so many, and those with a finding
 LANES = 64  # ranks drawn, the first ones

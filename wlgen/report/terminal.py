@@ -11,6 +11,7 @@ from rich.text import Text
 from wlgen.audit.findings import MEANING
 from wlgen.audit.model import Audit, OneRow
 from wlgen.audit.run_figures import Figures
+from wlgen.errors import counted
 from wlgen.report.words import (
     CLASS_NAMES,
     FLOOR,
@@ -41,7 +42,7 @@ def _causes(audit: Audit) -> list[RenderableType]:
     """Return the causes, the rows without one, what was assumed, and the row that somebody asks about."""
     parts: list[RenderableType] = []
     for diagnosis in audit.diagnosis:
-        parts += ["", Text(f"cause: {diagnosis.cause} ({diagnosis.rows} rows)", style="bold")]
+        parts += ["", Text(f"cause: {diagnosis.cause} ({counted(diagnosis.rows, 'row')})", style="bold")]
         parts += [Text(f"  {diagnosis.evidence}."), Text(f"  {diagnosis.remedy}")]
     if unexplained := audit.explained.unexplained:
         rows = f"{len(unexplained)} row{'s' * (len(unexplained) != 1)}"
@@ -98,7 +99,8 @@ def _verdict(audit: Audit) -> Text:
     line = Text(f"{audit.name}: {verdict(audit)}", style=style)
     if audit.assumed_zero:
         line.append(
-            f"\n{audit.assumed_zero} rows without the figure are taken as 0, as you vouched", "default"
+            f"\n{counted(audit.assumed_zero, 'row')} without the figure are taken as 0, as you vouched",
+            "default",
         )
     for said in filter(None, (at_zero(audit), recorded(audit), unseen(audit), *witnesses(audit))):
         line.append(f"\n{said}", "default")

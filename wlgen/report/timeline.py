@@ -7,9 +7,10 @@ from html import escape
 
 from wlgen.audit.model import Audit
 from wlgen.audit.windows import Times
+from wlgen.errors import counted
 from wlgen.report.clock import Clock, Timed, key, peaks
 from wlgen.report.svg import Axis, box, dot, legend, level, plot, steps
-from wlgen.report.words import WINDOWS, broken_promises, counted, number
+from wlgen.report.words import WINDOWS, broken_promises, number
 
 DOTS = 1500  # requests drawn as dots; above, some of them
 BARS = 700  # requests drawn as bars; above, only their first tokens

@@ -11,6 +11,7 @@ from wlgen.audit.model import Audit, CachedRatio, RowOutcome, Summary
 from wlgen.audit.run_figures import MEMBERS_FLOOR, SECONDS_FLOOR, Figures, Spread
 from wlgen.audit.sending import Delays
 from wlgen.audit.witnessed import STATES
+from wlgen.errors import counted
 from wlgen.pages import percent, percent_of
 from wlgen.workload.bounds import UNBOUNDED, Bound
 from wlgen.workload.rows import Finding
@@ -32,7 +33,7 @@ def verdict(audit: Audit) -> str:
         rows += f" of round {', '.join(map(str, audit.rounds))}"
     rows = f"{rows}, {counted(audit.results, 'result')}"
     if audit.elsewhere:
-        others = " and ".join(f"{count} of {split} rows" for split, count in audit.elsewhere.items())
+        others = " and ".join(counted(count, f"{split} row") for split, count in audit.elsewhere.items())
         rows += f" (and {others}, not audited)"
     return f"{audit.verdict}, {_why(audit)}; {rows}"
 
@@ -252,11 +253,6 @@ def _off(delays: Delays) -> str:
 
 def _short(ratio: Fraction) -> str:
     return f"{float(100 * ratio):.6g}"
-
-
-def counted(count: int, noun: str) -> str:
-    """Return "1 row", "1,024 rows"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def shown(ratio: CachedRatio | None) -> str:

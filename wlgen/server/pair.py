@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from wlgen.engines import Engine, every_engine
-from wlgen.errors import error
+from wlgen.errors import counted, error
 from wlgen.server.api import AskedPrompt, Server, unusable
 from wlgen.server.counters import computed
 from wlgen.server.replies import Reply, RequestError
@@ -84,7 +84,7 @@ class PairServer(Server):
         if self.ranks < dp_ranks:
             raise error(
                 f"--prefill {self.prefill[0].url}",
-                expected=f"the {dp_ranks} ranks of the set on the prefill side",
+                expected=f"the {counted(dp_ranks, 'rank')} of the set on the prefill side",
                 found=f"{self.ranks}",
                 remedy="Start the prefill side with as many (--dp-size), or build the set for fewer.",
             )
@@ -105,7 +105,7 @@ class PairServer(Server):
     def facts(self) -> tuple[str, ...]:
         """Return lines that say what stands behind the router, what a pin costs, and whose figures count."""
         sides = [
-            f"{member.side} {member.url} ({member.ranks} ranks)"
+            f"{member.side} {member.url} ({counted(member.ranks, 'rank')})"
             for member in (*self.prefill_members, *self.decode_members)
         ]
         lines = [f"pair: {', '.join(sides)}; ranks, flush and counters are those of the prefill side"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wlgen.build.ready import load_encoding
 from wlgen.engines import engine
-from wlgen.errors import error
+from wlgen.errors import counted, error
 from wlgen.server.counters import look
 from wlgen.server.door import KEY_VARIABLE
 from wlgen.server.journal import JOURNAL, Journal
@@ -114,6 +114,6 @@ def parse_ranks(text: str | None, built: Sequence[int]) -> tuple[int, ...]:
     missing = sorted(found - set(built))
     if missing or not found:
         shown = str(missing[0]) if missing else repr(text)
-        expected = f"some of the {len(built)} ranks that are built, {min(built)} to {max(built)}"
+        expected = f"some of the {counted(len(built), 'rank')} that are built, {min(built)} to {max(built)}"
         raise error("--ranks", expected=expected, found=shown)
     return tuple(sorted(found))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from wlgen.errors import error
+from wlgen.errors import counted, error
 from wlgen.server.api import Server, unusable
 from wlgen.server.replies import RequestError, whole_number
 
@@ -64,7 +64,7 @@ async def refuse_member(server: Server) -> None:
         raise error(
             "--url",
             expected="a server that answers by itself, or the router in front of a pair",
-            found=f"{server.url}, the {member.side} server of a pair ({member.ranks} ranks)",
+            found=f"{server.url}, the {member.side} server of a pair ({counted(member.ranks, 'rank')})",
             remedy=f"Give the router as --url and this server as --{member.side} URL. No prompt was sent.",
         )
 
