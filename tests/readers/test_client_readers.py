@@ -16,20 +16,12 @@ from typing import Any, cast
 
 import orjson
 import pytest
+from kit.odd_records import FILES, SAMPLES
 
 from wlgen import readers, registry
 from wlgen.errors import Problem
 from wlgen.readers import Reader, Result, Source
 
-SAMPLES = Path(__file__).parents[1] / "samples"
-FILES = {
-    "aisbench": "aisbench/plugin/rows5_details.jsonl",
-    "sglang": "sglang/bench_serving.jsonl",
-    "vllm": "vllm/bench_serve_detailed.json",
-    "aiperf": "aiperf/profile_export.jsonl",
-    "guidellm": "guidellm/benchmarks.json",
-    "inference-perf": "inference-perf/per_request_lifecycle_metrics.json",
-}
 COUNTS = {"aisbench": 5, "sglang": 4, "vllm": 6, "aiperf": 6, "guidellm": 6, "inference-perf": 6}
 
 
