@@ -19,7 +19,6 @@ from wlgen.plan.solve import solve
 from wlgen.plan.tree import Tree, prefix_tree, stretches
 from wlgen.spec import file as spec_file
 from wlgen.spec.lengths import describe
-from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload
 from wlgen.workload.splits import BEFORE, BY_NAME, Split
 
@@ -154,7 +153,7 @@ def planned_chains(workload: Workload) -> dict[str, Chain]:
 
 
 def _planned(workload: Workload) -> Plan:
-    spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
+    spec = spec_file.of_set(workload)
     return solve(spec, load_encoding(spec), lambda _number, _output_len: 1)
 
 

@@ -17,7 +17,6 @@ from wlgen.build.ready import Blueprint, blueprint, load_encoding
 from wlgen.errors import WlgenError, error
 from wlgen.plan.rows import RowPlan
 from wlgen.spec import file as spec_file
-from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload
 from wlgen.workload.rows import Row
 from wlgen.workload.splits import SPLITS, Split
@@ -32,7 +31,7 @@ class Recall:
     """
 
     def __init__(self, workload: Workload, rounds: Sequence[int] | None = None) -> None:
-        spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
+        spec = spec_file.of_set(workload)
         self._encoding = load_encoding(spec)
         self._rounds = rounds or workload.manifest.rounds or (0,)
         self._plans: dict[tuple[Split, int], Iterator[RowPlan]] = {}

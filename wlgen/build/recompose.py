@@ -15,7 +15,6 @@ from wlgen.build.store import manifest_bytes, row_line
 from wlgen.errors import WlgenError
 from wlgen.plan.rows import File, RowPlan
 from wlgen.spec import file as spec_file
-from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload
 from wlgen.workload.rows import row_file
 
@@ -35,7 +34,7 @@ class Recomposed:
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         try:
-            ready = blueprint(spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST)))
+            ready = blueprint(spec_file.of_set(workload))
         except WlgenError as failure:
             problems = (replace(p, remedy=f"{p.remedy} {_REMEDY}".strip()) for p in failure.problems)
             raise WlgenError(*problems) from failure

@@ -17,7 +17,6 @@ from wlgen.export.folder import EXPORT
 from wlgen.export.rows import SetFile, SetReader
 from wlgen.exporters import Exporter, Form, Target, _run_card
 from wlgen.workload.exchange import NewFolder
-from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload
 from wlgen.workload.rows import row_file
 from wlgen.workload.splits import in_order
@@ -185,5 +184,5 @@ def _tokenizer(workload: Workload) -> bytes:
     from wlgen.build.ready import load_encoding  # noqa: PLC0415 (the same)
     from wlgen.spec import file as spec_file  # noqa: PLC0415 (a small export takes twice the time with it)
 
-    spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
+    spec = spec_file.of_set(workload)
     return load_encoding(spec).tokenizer.to_str().encode()

@@ -11,7 +11,6 @@ from wlgen.encodings import Encoding, deepseek_v4
 from wlgen.errors import Problem, WlgenError
 from wlgen.rehearse.known import KnownRows
 from wlgen.spec import file as spec_file
-from wlgen.workload.manifest import MANIFEST
 from wlgen.workload.opened import Workload, open_workload
 
 
@@ -35,7 +34,7 @@ def open_sets(folders: Sequence[Path]) -> list[Workload]:
 
 def set_encoding(workload: Workload) -> Encoding:
     """Return the encoding that a set was built with."""
-    spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
+    spec = spec_file.of_set(workload)
     return load_encoding(spec)
 
 

@@ -18,7 +18,7 @@ from wlgen.server.pair import check_roles, open_server
 from wlgen.server.preflight import choose_engine, choose_model, preflight
 from wlgen.server.preparation import NotHeldError, Preparation
 from wlgen.spec import file as spec_file
-from wlgen.workload.manifest import MANIFEST, FileProof
+from wlgen.workload.manifest import FileProof
 from wlgen.workload.opened import Workload
 from wlgen.workload.splits import BEFORE
 
@@ -49,7 +49,7 @@ async def prepare_set(
     WlgenError if the server cannot be used or a request fails. The API key comes from the environment and
     goes into the header of each request, and nowhere else.
     """
-    spec = spec_file.from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
+    spec = spec_file.of_set(workload)
     encoding = load_encoding(spec)
     total = sum(file.rows for file in _files(workload, wanted))
     done = 0

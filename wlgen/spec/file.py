@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -18,6 +18,10 @@ from wlgen.strict.model import keys_of
 from wlgen.strict.problems import Places, Problems
 from wlgen.strict.validate import describe, validate
 from wlgen.strict.yaml import read_yaml
+from wlgen.workload.manifest import MANIFEST
+
+if TYPE_CHECKING:
+    from wlgen.workload.opened import Workload
 
 MOST_BYTES = 2**20
 
@@ -58,6 +62,11 @@ def from_content(content: Mapping[str, Any], place: str) -> Spec:
     if not isinstance(content, Mapping):  # a manifest is a file that anyone may have edited
         raise error(place, expected="a spec", found=describe(content))
     return _spec(dict(content), Problems(Places(source=place)))
+
+
+def of_set(workload: Workload) -> Spec:
+    """Return the Spec of a built set; problems stand at 'DIR/manifest.json key.path'."""
+    return from_content(workload.manifest.spec, str(workload.folder / MANIFEST))
 
 
 def fingerprint(content: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ from wlgen.verify.reencode import encoded_rows
 from wlgen.verify.replay import RankReplay
 from wlgen.verify.rows import check_promises, differences, other_bytes, unreadable
 from wlgen.verify.sharing import Sharing
-from wlgen.workload.manifest import MANIFEST, FileProof
+from wlgen.workload.manifest import FileProof
 from wlgen.workload.opened import Workload
 from wlgen.workload.rows import Finding, Row, parse_row, row_file
 from wlgen.workload.safe_text import Hygiene
@@ -44,7 +44,7 @@ def verify_encoded(
     cache of one rank, and the first tokens of all rows.
     """
     manifest = workload.manifest
-    spec = spec_file.from_content(manifest.spec, str(workload.folder / MANIFEST))
+    spec = spec_file.of_set(workload)
     module = registry.load(encodings, spec.encoding.name, place=spec.at("encoding"))
     encoding: Encoding = module.load(spec.encoding.options, place=spec.at("encoding"))
     plan = solve(spec, encoding, lambda _number, _output_len: 1)
