@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kit.audits import CACHED, PROMPT, RULE, good, promised, row
+from kit.rules import made_rule
 
 from wlgen.audit import explain as explaining
 from wlgen.audit.as_seen import NO_STARTS, RowSeen, Scene
@@ -252,3 +253,33 @@ def test_rows_without_a_result_beside_results_of_no_row_are_another_sets():
     assert [rival.cause for rival in cause.rivals] == ["run_cut"]
     (cause,) = explain(replace(found, audited=gone).view()).causes
     assert (cause.cause, cause.rivals) == ("run_cut", ())
+
+
+VLLM = made_rule(name="vllm", engine="vllm", page_size=128, hit_quantum=128)
+
+
+@pytest.mark.parametrize(
+    ("rule", "flag", "others"),
+    [
+        (RULE, "--enable-cache-report", "prompt-tokens-details"),
+        (VLLM, "prompt-tokens-details", "cache-report"),
+    ],
+)
+def test_a_figure_that_no_row_has_is_asked_of_the_engine_of_the_set(rule, flag, others):
+    (cause,) = explain(scene(lambda _: None, rule=rule).view()).causes
+    assert flag in cause.remedy
+    assert others not in cause.remedy
+
+
+def test_a_flag_that_was_on_is_not_blamed():
+    (cause,) = explain(scene(lambda of: CACHED if of.dp_rank else None).view()).causes
+    assert cause.cause == "not_observed"
+    assert "since some rows have it" in cause.remedy
+    assert "--enable" not in cause.remedy
+
+
+@pytest.mark.parametrize(("rule", "pin"), [(RULE, "routed_dp_rank"), (VLLM, "X-data-parallel-rank")])
+def test_a_pin_is_that_of_the_engine_of_the_set(rule, pin):
+    found = seen_as(scene(lambda _: 0, rule=rule), lambda n: {"dp_rank": (n + 1) % 4})
+    told = [each.remedy for each in explain(found.view()).causes]
+    assert any(pin in remedy for remedy in told)

@@ -9,10 +9,9 @@ from functools import partial
 from itertools import accumulate
 
 from wlgen.cache.rule import CacheRule
+from wlgen.engines import engine
 from wlgen.faults import Asked, Fault, Figure, Parameters, Run, Says, View, of_each
 
-PIN = "Pin each row to its rank: body routed_dp_rank (SGLang), header X-data-parallel-rank (vLLM)"
-PIN_PAIR = "; behind a prefill/decode router also disagg_prefill_dp_rank, or `wlgen route`"
 CACHES = (2, 3, 4)  # caches that may stand where the plan has one
 TURN = 64  # ranks from which a turn may begin
 
@@ -111,6 +110,18 @@ def _says_failed(view: View, parameters: Parameters) -> Says:
     return of_each((row for row in failed if row.rank >= parameters["ranks"]), "failed")
 
 
+def _pin(view: View) -> str:
+    """Return how a row is pinned on the set's engine, and behind the router of its pairs."""
+    of = engine(view.run.rule.engine)
+    by = f'"{of.pin_field}" in its body' if of.pin_field else "the header X-data-parallel-rank"
+    pair = (
+        f'; behind a prefill/decode router "{of.prefill_pin_field}" too, or send it through `wlgen route`'
+        if of.prefill_pin_field
+        else ""
+    )
+    return f"Pin each row to its rank by {by}{pair}"
+
+
 FAULTS = (
     Fault(
         name="unpinned",
@@ -128,7 +139,7 @@ FAULTS = (
                 else "as its answers say"
             )
         ),
-        remedy=lambda _: PIN + PIN_PAIR,
+        remedy=_pin,
         scope=8,
         apart="the rank of each answer",
     ),
@@ -142,7 +153,7 @@ FAULTS = (
             f"rank {p['rank']} served every row"
             + (", the seeds and checks too: there may be one cache only" if "seeds" in p else "")
         ),
-        remedy=lambda _: PIN + PIN_PAIR,
+        remedy=_pin,
         scope=8,
         apart="the rank of each answer",
     ),

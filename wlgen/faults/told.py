@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from wlgen.engines import engine
 from wlgen.faults import Fault, Parameters, Run, Says, View, of_each
 
 _PREFILL = "Take the figure from the prefill side: its counters (`wlgen counters`) or its request files"
@@ -52,6 +53,18 @@ def _absent_words(parameters: Parameters) -> str:
     }[parameters["which"]]
 
 
+def _observe(view: View) -> str:
+    """Return what makes the figure seen: never a flag that was on, since some rows have the figure then."""
+    own = "give --counters BEFORE AFTER or --requests FILE, since the server knows what the client drops"
+    zero = "Where it leaves out a 0, `wlgen audit --absent-is-zero` takes your word"
+    if view.blind:
+        return f"{'; '.join(view.blind)}: {own}"
+    if any(row.cached is not None for row in view.rows):
+        return f"The server reports the figure, since some rows have it; for the others {own}. {zero}"
+    asked = engine(view.run.rule.engine).report_flag
+    return f"{asked} A stream needs stream_options.include_usage, too. Or {own}. {zero}"
+
+
 FAULTS = (
     Fault(
         name="decode_figure",
@@ -77,14 +90,6 @@ FAULTS = (
         propose=_absent,
         says=_says_absent,
         words=_absent_words,
-        remedy=lambda view: (
-            f"{'; '.join(view.blind)}: give --counters BEFORE AFTER or --requests FILE, since the server "
-            "knows what the client drops"
-            if view.blind
-            else "SGLang: --enable-cache-report. vLLM: --enable-prompt-tokens-details, and "
-            "stream_options.include_usage when streaming. Use a client that keeps the figure, or give the "
-            "servers' own (--counters, --requests). Where a server leaves it out when it is 0, "
-            "`wlgen audit --absent-is-zero` takes your word"
-        ),
+        remedy=_observe,
     ),
 )
