@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from wlgen.audit.findings import Promised
-from wlgen.audit.join import Rows
 from wlgen.audit.sending import Overlap
 from wlgen.cache.rule import CacheRule
 from wlgen.faults import Asked, Chain, Run, SeenRow, View
 from wlgen.readers import Result
-from wlgen.workload.splits import in_order
+from wlgen.workload.splits import SPLITS, Split
 
 Chains = Callable[[], Mapping[str, Chain]]
 """Returns the chain of each row by its id, planned again; asked for only where a row deviates."""
@@ -61,10 +62,9 @@ class Scene:
         ordered = bool(results) and all(result.start is not None for result in results)
         rows = [self._seen(number) for number in range(len(self.audited))]
         chains = self.chains() if self.chains is not None and any(row.deviates for row in rows) else {}
-        number = {seen.row.id: n for n, seen in enumerate(self.audited)}
-        planned = [number[row.id] for row in _as_sent([seen.row for seen in self.audited])]
+        planned = _as_sent([seen.row for seen in self.audited])
         sent = sorted(planned, key=_starts(planned, self.audited).__getitem__) if ordered else planned
-        asked = [_asked(row, None, chains) for row in _as_sent(self.before)]
+        asked = [_asked(self.before[n], None, chains) for n in _as_sent(self.before)]
         asked += [_asked(self.audited[n].row, (n, self.audited[n]), chains) for n in sent]
         ranks = self.ranks or tuple(sorted({row.rank for row in rows}))
         return View(
@@ -154,11 +154,19 @@ def _starts(planned: Sequence[int], audited: Sequence[RowSeen]) -> dict[int, flo
     return starts
 
 
-def _as_sent(rows: Sequence[Promised]) -> list[Promised]:
-    """Return rows in the order in which a server meets them: by round and split, the ranks in turn."""
-    known = Rows(rows)
-    rounds = sorted({row.round for row in rows})
-    return [row for split, round_ in in_order(rounds) for row in known.exported((split,), rounds=(round_,))]
+def _as_sent(rows: Sequence[Promised]) -> list[int]:
+    """Return the places of rows in the order in which a server meets them, which is that of `in_order`.
+
+    Seeds come first, then the checks and formal rows of each round, and the ranks take turns.
+    """
+    turns = Counter[tuple[Split, int, int]]()
+    placed = []
+    for n, row in enumerate(rows):
+        round_ = row.round if row.split.each_round else 0
+        lane = (row.split, round_, row.dp_rank)
+        placed.append((row.split.each_round, round_, SPLITS.index(row.split), turns[lane], row.dp_rank, n))
+        turns[lane] += 1
+    return [n for *_, n in sorted(placed)]
 
 
 def _asked(row: Promised, seen: tuple[int, RowSeen] | None, chains: Mapping[str, Chain]) -> Asked:
@@ -179,4 +187,10 @@ def _asked(row: Promised, seen: tuple[int, RowSeen] | None, chains: Mapping[str,
 
 
 def _own_chain(row: Promised) -> Chain:
-    return ((("prefix", row.group), row.shared_len), (row.id, row.prompt_len - row.shared_len))
+    return _prefix(row.group, row.shared_len), (row.id, row.prompt_len - row.shared_len)
+
+
+@lru_cache(maxsize=4096)
+def _prefix(group: str, tokens: int) -> tuple[object, int]:
+    """Return the same run for all rows of a group: 100,000 rows then hold it once."""
+    return ("prefix", group), tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from wlgen.plan.rows import Plan, RowPlan
 
@@ -22,8 +23,14 @@ def chain(plan: Plan, row: RowPlan) -> tuple[tuple[object, int], ...]:
     """
     roles = tuple(message.role for message in row.messages)
     head, *gaps = plan.frame(roles).ids
-    found: list[tuple[object, int]] = [(token, 1) for token in head]
+    found = [_run(token, 1) for token in head]
     for message, gap in zip(row.messages, gaps, strict=True):
-        found += [(segment.stream, segment.tokens) for segment in message.segments]
-        found += [(token, 1) for token in gap]
+        found += [_run(segment.stream, segment.tokens) for segment in message.segments]
+        found += [_run(token, 1) for token in gap]
     return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _run(stream: object, tokens: int) -> tuple[object, int]:
+    """Return the same run for all rows that share it, so that 100,000 rows hold their prefixes once."""
+    return stream, tokens
